@@ -1,0 +1,162 @@
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <string>
+
+#include "driftless/cache.hpp"
+#include "driftless/detail/linear.hpp"
+#include "driftless/error.hpp"
+#include "driftless/weights.hpp"
+
+namespace driftless {
+
+namespace detail {
+
+/// Consecutive new rows of one sequence among the rows of a step, and the cache that they go on from.
+template <class Scalar, class CacheStored>
+struct Segment {
+  LayerCache<Scalar, CacheStored>* cache;
+  Index first_row;
+  Index rows;
+};
+
+/// Turns the scores of one row over `count` keys into weights, in place, and returns their sum, by which the weighted
+/// sum of the values is still to be divided. Writes up to the next whole lanes.
+template <class Scalar>
+Scalar exponentiate(Scalar* scores, Index count) {
+  using L = Lanes<Scalar>;
+  const Index padded = roundUpToLanes(count);
+  std::fill(scores + count, scores + padded, -std::numeric_limits<Scalar>::infinity());
+  L largest = L::load(scores);
+  for (Index i = kLanes; i < padded; i += kLanes) {
+    const L candidate = L::load(scores + i);
+    largest = selectLess(largest, candidate, candidate, largest);
+  }
+  const L offset = L::broadcast(maxOfLanes(largest));
+  L sum = L::broadcast(Scalar(0));
+  for (Index i = 0; i < padded; i += kLanes) {
+    const L weight = exp(L::load(scores + i) - offset);
+    weight.store(scores + i);
+    sum = sum + weight;
+  }
+  return sumOfLanes(sum);
+}
+
+/// Attention in one head of up to kTileRows consecutive rows, first_row on, of one sequence: from their queries in
+/// workspace.qkv to workspace.mixed. The first row attends to `keys` keys, its own included, each later one to one
+/// more.
+template <class Scalar, class CacheStored>
+void attendTile(const LayerCache<Scalar, CacheStored>& cache, Index head, Index keys, Index first_row, Index rows,
+                Workspace<Scalar>& workspace, int thread) {
+  constexpr Index kBlock = LayerCache<Scalar, CacheStored>::kBlock;
+  const Index D = cache.headSize();
+  const Index width = cache.paddedHeadSize();
+  const Index longest = keys + rows - 1;
+  const Index stride = workspace.scores.stride();
+  Scalar* scores = workspace.scores.row(thread * kTileRows);
+  Scalar* sums = scores + stride - width;
+
+  // 1. Scores against whole blocks of keys. Those beyond a row's own position are never looked at.
+  for (Index begin = 0; begin < longest; begin += kBlock) {
+    for (Index r = 0; r < rows; ++r) std::fill_n(scores + r * stride + begin, kBlock, Scalar(0));
+    multiplyPanel(rows, workspace.qkv.row(first_row) + head * D, workspace.qkv.stride(),
+                  cache.keyBlock(head, begin / kBlock), kBlock, D, scores + begin, stride);
+  }
+
+  // 2. Softmax but for its division.
+  Scalar total[kTileRows];
+  for (Index r = 0; r < rows; ++r) total[r] = exponentiate(scores + r * stride, keys + r);
+
+  // 3. Values, weighted and summed in the order of positions: together as far as every row reaches, then the rest.
+  const auto addValues = [&](Index row, Index row_count, Index begin, Index end) {
+    while (begin < end) {
+      const Index stop = std::min(end, (begin / kBlock + 1) * kBlock);
+      multiplyPanel(row_count, scores + row * stride + begin, stride,
+                    cache.valueBlock(head, begin / kBlock) + begin % kBlock * width, width, stop - begin,
+                    sums + row * stride, stride);
+      begin = stop;
+    }
+  };
+  for (Index r = 0; r < rows; ++r) std::fill_n(sums + r * stride, width, Scalar(0));
+  addValues(0, rows, 0, keys);
+  for (Index r = 1; r < rows; ++r) addValues(r, 1, keys, keys + r);
+
+  // 4. The division.
+  for (Index r = 0; r < rows; ++r) {
+    Scalar* mixed = workspace.mixed.row(first_row + r) + head * D;
+    for (Index d = 0; d < D; ++d) mixed[d] = sums[r * stride + d] / total[r];
+  }
+}
+
+/// out [T, C] = c_proj(attention(c_attn(x [T, C]))). Every segment's rows become part of its cache.
+template <class Scalar, class Stored, class CacheStored>
+void attnStep(const Rows<Scalar>& x, const Attention<Scalar, Stored>& attn,
+              std::span<const Segment<Scalar, CacheStored>> segments, ThreadPool& pool, Workspace<Scalar>& workspace,
+              Rows<Scalar>& out) {
+  const Index C = x.cols();
+  const Index H = attn.n_head;
+  const Index D = C / H;
+  linear(x, attn.c_attn, pool, workspace.qkv);
+
+  Index longest = 0;
+  for (const auto& segment : segments) longest = std::max(longest, segment.cache->length() + segment.rows);
+  const Index positions = (longest + kPanelWidth - 1) / kPanelWidth * kPanelWidth;
+  workspace.scores.resize(pool.threads() * kTileRows, positions + roundUpToLanes(D));
+  workspace.mixed.resize(x.rows(), C);
+  pool.parallelFor(static_cast<Index>(segments.size()) * H, [&](Index task, int thread) {
+    const Segment<Scalar, CacheStored>& segment = segments[static_cast<std::size_t>(task / H)];
+    const Index head = task % H;
+    const Index past = segment.cache->length();
+    for (Index r = 0; r < segment.rows; ++r) {
+      Scalar* q = workspace.qkv.row(segment.first_row + r) + head * D;
+      for (Index d = 0; d < D; ++d) q[d] *= attn.score_scale;
+      segment.cache->write(head, past + r, q + C, q + 2 * C);
+    }
+    for (Index r = 0; r < segment.rows; r += kTileRows)
+      attendTile(*segment.cache, head, past + r + 1, segment.first_row + r, std::min(kTileRows, segment.rows - r),
+                 workspace, thread);
+  });
+  for (const auto& segment : segments) segment.cache->grow(segment.rows);
+
+  linear(workspace.mixed, attn.c_proj, pool, out);
+}
+
+template <class Scalar>
+void checkWidth(const Matrix<Scalar>& x, Index width) {
+  if (x.rows() < 1 || x.cols() != width)
+    throw ArgumentError("expected x of shape [T >= 1, " + std::to_string(width) + "], got " +
+                        shapeText(x.rows(), x.cols()));
+}
+
+/// What must hold before rows x [T, C] may be appended to a layer's cache.
+template <class Scalar, class CacheStored>
+void checkLayerStep(const Matrix<Scalar>& x, Index width, const LayerCache<Scalar, CacheStored>& cache) {
+  checkWidth(x, width);
+  if (cache.heads() * cache.headSize() != width)
+    throw ArgumentError("expected a cache of width " + std::to_string(width) + ", got " +
+                        std::to_string(cache.heads() * cache.headSize()));
+  if (x.rows() > cache.capacity() - cache.length())
+    throw ContextFull("expected at most " + std::to_string(cache.capacity() - cache.length()) +
+                      " more rows for this cache, got " + std::to_string(x.rows()));
+}
+
+}  // namespace detail
+
+/// One layer's attention over T new rows of one sequence: c_attn, the rows' keys and values appended to the layer's
+/// cache, causal softmax over it, c_proj. x is ln_1's output [T, C]; returns [T, C], before the residual is added.
+/// Throws ArgumentError where shapes don't fit and ContextFull where the cache has no room, leaving the cache as it
+/// was.
+template <class Scalar, class Stored, class CacheStored>
+Matrix<Scalar> attnStep(const Matrix<Scalar>& x, const Attention<Scalar, Stored>& attn,
+                        LayerCache<Scalar, CacheStored>& cache) {
+  detail::checkLayerStep(x, attn.c_proj.weight.out(), cache);
+  const detail::Segment<Scalar, CacheStored> segment{&cache, 0, x.rows()};
+  detail::ThreadPool pool(1);
+  detail::Workspace<Scalar> workspace;
+  detail::attnStep(detail::rowsOf(x), attn, std::span(&segment, 1), pool, workspace, workspace.update);
+  return workspace.update.matrix();
+}
+
+}  // namespace driftless

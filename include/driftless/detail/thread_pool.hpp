@@ -1,0 +1,100 @@
+#pragma once
+
+#include <Eigen/Core>
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace driftless::detail {
+
+/// Fork and join for loops of independent tasks. A join costs about a microsecond while the workers are awake: they
+/// spin for a moment between loops, because a decode step has dozens of them, and then sleep. Which thread runs a task
+/// is left to chance; what a task computes must not depend on it.
+class ThreadPool {
+ public:
+  explicit ThreadPool(int threads) {
+    for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { work(worker); });
+  }
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+  ~ThreadPool() {
+    unclaimed_.store(kStop);
+    unclaimed_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+  }
+
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  /// Calls task(index, thread) once for each index in [0, count), and returns when all are done. `thread` numbers the
+  /// calling thread and the workers from 0 to threads() - 1. A call from within a task, or while another thread has the
+  /// pool, runs its tasks alone on thread 0. Tasks must not throw.
+  template <class Task>
+  void parallelFor(Eigen::Index count, Task&& task) {
+    if (count <= 1 || workers_.empty() || busy_.exchange(true, std::memory_order_acquire)) {
+      for (Eigen::Index index = 0; index < count; ++index) task(index, 0);
+      return;
+    }
+    count_ = static_cast<int>(count);
+    task_ = &task;
+    run_ = [](void* erased, Eigen::Index index, int thread) {
+      (*static_cast<std::remove_reference_t<Task>*>(erased))(index, thread);
+    };
+    unfinished_.store(count_, std::memory_order_relaxed);
+    unclaimed_.store(count_, std::memory_order_release);
+    unclaimed_.notify_all();
+    runClaimedTasks(0);
+    for (int left; (left = unfinished_.load(std::memory_order_acquire)) != 0;) waitForChange(unfinished_, left);
+    busy_.store(false, std::memory_order_release);
+  }
+
+ private:
+  static constexpr int kStop = -1;
+  static constexpr int kSpins = 4000;
+
+  static void waitForChange(const std::atomic<int>& value, int old) {
+    for (int spin = 0; spin < kSpins; ++spin) {
+      if (value.load(std::memory_order_relaxed) != old) return;
+      pause();
+    }
+    value.wait(old, std::memory_order_acquire);
+  }
+
+  static void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#else
+    std::this_thread::yield();
+#endif
+  }
+
+  void work(int thread) {
+    for (;;) {
+      waitForChange(unclaimed_, 0);
+      if (unclaimed_.load(std::memory_order_acquire) == kStop) return;
+      runClaimedTasks(thread);
+    }
+  }
+
+  /// count_, task_ and run_ may be read once a task has been claimed: they can't change before it is finished.
+  void runClaimedTasks(int thread) {
+    int left = unclaimed_.load(std::memory_order_relaxed);
+    while (left > 0) {
+      if (!unclaimed_.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel)) continue;
+      run_(task_, count_ - left, thread);
+      if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_all();
+      left = unclaimed_.load(std::memory_order_relaxed);
+    }
+  }
+
+  std::vector<std::thread> workers_;
+  std::atomic<bool> busy_ = false;
+  int count_ = 0;
+  void* task_ = nullptr;
+  void (*run_)(void*, Eigen::Index, int) = nullptr;
+  alignas(64) std::atomic<int> unclaimed_ = 0;
+  alignas(64) std::atomic<int> unfinished_ = 0;
+};
+
+}  // namespace driftless::detail

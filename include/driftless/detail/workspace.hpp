@@ -1,0 +1,62 @@
+#pragma once
+
+#include "driftless/config.hpp"
+#include "driftless/detail/aligned_buffer.hpp"
+#include "driftless/detail/lanes.hpp"
+
+namespace driftless::detail {
+
+/// A matrix [rows, cols] whose rows are padded to whole lanes. Padding may hold anything and is never read into a
+/// result.
+template <class Scalar>
+class Rows {
+ public:
+  /// Allocates only where the new shape needs more room than any before.
+  void resize(Index rows, Index cols) {
+    rows_ = rows;
+    cols_ = cols;
+    stride_ = roundUpToLanes(cols);
+    if (rows * stride_ > data_.size()) data_ = AlignedBuffer<Scalar>(rows * stride_);
+  }
+
+  Index rows() const { return rows_; }
+  Index cols() const { return cols_; }
+  Index stride() const { return stride_; }
+  Scalar* row(Index index) { return data_.data() + index * stride_; }
+  const Scalar* row(Index index) const { return data_.data() + index * stride_; }
+
+  auto matrix() { return Eigen::Map<Matrix<Scalar>, 0, Eigen::OuterStride<>>(row(0), rows_, cols_, {stride_}); }
+  auto matrix() const {
+    return Eigen::Map<const Matrix<Scalar>, 0, Eigen::OuterStride<>>(row(0), rows_, cols_, {stride_});
+  }
+
+ private:
+  Index rows_ = 0;
+  Index cols_ = 0;
+  Index stride_ = 0;
+  AlignedBuffer<Scalar> data_;
+};
+
+template <class Scalar>
+Rows<Scalar> rowsOf(const Matrix<Scalar>& matrix) {
+  Rows<Scalar> rows;
+  rows.resize(matrix.rows(), matrix.cols());
+  rows.matrix() = matrix;
+  return rows;
+}
+
+/// Room for the intermediate results of a step, kept between steps so that they need not allocate.
+template <class Scalar>
+struct Workspace {
+  Rows<Scalar> x;            ///< [T, C] residual stream
+  Rows<Scalar> normed;       ///< [T, C] LayerNorm's output
+  Rows<Scalar> qkv;          ///< [T, 3C]
+  Rows<Scalar> mixed;        ///< [T, C] values mixed by attention, heads side by side
+  Rows<Scalar> hidden;       ///< [T, n_inner] the MLP's inside
+  Rows<Scalar> update;       ///< [T, C] what a sublayer adds to the residual stream
+  Rows<Scalar> scores;       ///< [threads * kTileRows, positions + D padded] attention of one tile a thread
+  Rows<Scalar> last;         ///< [1, C] the last row of normed
+  RowVector<Scalar> logits;  ///< [V] of the last row
+};
+
+}  // namespace driftless::detail

@@ -1,0 +1,199 @@
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "driftless/argmax.hpp"
+#include "driftless/error.hpp"
+#include "driftless/parameters.hpp"
+
+/// GPT-2 (Radford et al. 2019) without a cache, in plain Eigen expressions over plain parameters: the page to read to
+/// learn the model, and the independent check on the fast path, with which it shares no kernel. Everything is computed
+/// again at every call. Scalar is float or double.
+namespace driftless {
+
+namespace reference {
+
+/// (x - mean) / sqrt(variance + epsilon) * weight + bias, row by row: [T, C].
+template <class Scalar>
+Matrix<Scalar> layerNorm(const Matrix<Scalar>& x, const LayerNormParameters<Scalar>& norm, double epsilon) {
+  Matrix<Scalar> y = x.colwise() - x.rowwise().mean();
+  for (auto row : y.rowwise()) {
+    const Scalar variance = row.squaredNorm() / static_cast<Scalar>(row.size());
+    row = (row / std::sqrt(variance + static_cast<Scalar>(epsilon))).cwiseProduct(norm.weight) + norm.bias;
+  }
+  return y;
+}
+
+/// x [T, in] * weight [in, out] + bias: [T, out].
+template <class Scalar>
+Matrix<Scalar> linear(const Matrix<Scalar>& x, const LinearParameters<Scalar>& layer) {
+  return (x * layer.weight).rowwise() + layer.bias;
+}
+
+template <class Scalar>
+Scalar activate(Activation activation, Scalar x) {
+  switch (activation) {
+    case Activation::gelu:
+      return x / 2 * (1 + std::erf(x / std::numbers::sqrt2_v<Scalar>));
+    case Activation::gelu_new: {
+      const Scalar slope = std::sqrt(2 / std::numbers::pi_v<Scalar>);
+      return x / 2 * (1 + std::tanh(slope * (x + Scalar(0.044715) * x * x * x)));
+    }
+    case Activation::relu:
+      return x < 0 ? Scalar(0) : x;
+    case Activation::silu:
+      return x / (1 + std::exp(-x));
+    case Activation::tanh:
+      return std::tanh(x);
+  }
+  return x;
+}
+
+/// Each row of scores [T, T] becomes weights that sum to one: [T, T].
+template <class Scalar>
+Matrix<Scalar> softmax(Matrix<Scalar> scores) {
+  for (auto row : scores.rowwise()) {
+    row = (row.array() - row.maxCoeff()).exp().matrix().eval();
+    row /= row.sum();
+  }
+  return scores;
+}
+
+}  // namespace reference
+
+/// The causal mask for T tokens, to be added to scores [T, T]: 0 where the key's position (column) is not after the
+/// query's (row), minus infinity where it is.
+template <class Scalar = float>
+Matrix<Scalar> buildCausalMask(Index T) {
+  Matrix<Scalar> mask = Matrix<Scalar>::Zero(T, T);
+  mask.template triangularView<Eigen::StrictlyUpper>().setConstant(-std::numeric_limits<Scalar>::infinity());
+  return mask;
+}
+
+namespace reference {
+
+/// Causal multi-head attention over x [T, C], ln_1's output: [T, C]. `layer` counts from 0.
+template <class Scalar>
+Matrix<Scalar> attention(const Matrix<Scalar>& x, const AttentionParameters<Scalar>& attn, const Config& config,
+                         Index layer) {
+  const Index T = x.rows(), C = config.n_embd, D = config.headSize();
+  Scalar scale = 1;
+  if (config.scale_attn_weights) scale /= std::sqrt(static_cast<Scalar>(D));
+  if (config.scale_attn_by_inverse_layer_idx) scale /= static_cast<Scalar>(layer + 1);
+
+  const Matrix<Scalar> qkv = linear(x, attn.c_attn);  // [T, 3C]
+  const Matrix<Scalar> mask = buildCausalMask<Scalar>(T);
+  Matrix<Scalar> mixed(T, C);
+  for (Index head = 0; head < config.n_head; ++head) {
+    const auto q = qkv.middleCols(head * D, D);
+    const auto k = qkv.middleCols(C + head * D, D);
+    const auto v = qkv.middleCols(2 * C + head * D, D);
+    const Matrix<Scalar> weights = softmax<Scalar>(q * k.transpose() * scale + mask);  // [T, T]
+    mixed.middleCols(head * D, D) = weights * v;
+  }
+  return linear(mixed, attn.c_proj);
+}
+
+/// The feed-forward sublayer of x [T, C], ln_2's output: [T, C].
+template <class Scalar>
+Matrix<Scalar> mlp(const Matrix<Scalar>& x, const MlpParameters<Scalar>& mlp, Activation activation) {
+  const Matrix<Scalar> hidden =
+      linear(x, mlp.c_fc).unaryExpr([&](Scalar value) { return activate(activation, value); });
+  return linear(hidden, mlp.c_proj);
+}
+
+/// wte[id] + wpe[position] for the ids at positions 0 to T - 1: [T, C]. Throws as fullForward does.
+template <class Scalar>
+Matrix<Scalar> embed(std::span<const int> ids, const Parameters<Scalar>& parameters) {
+  const Index T = static_cast<Index>(ids.size());
+  if (T < 1) throw ArgumentError("expected at least one token id, got none");
+  if (T > parameters.config.n_positions)
+    throw ContextFull("expected at most " + std::to_string(parameters.config.n_positions) +
+                      " tokens (n_positions), got " + std::to_string(T));
+  Matrix<Scalar> x(T, parameters.config.n_embd);
+  for (Index t = 0; t < T; ++t) {
+    const int id = ids[static_cast<std::size_t>(t)];
+    if (id < 0 || id >= parameters.config.vocab_size)
+      throw ArgumentError("expected token ids from 0 to " + std::to_string(parameters.config.vocab_size - 1) +
+                          ", got " + std::to_string(id) + " at index " + std::to_string(t));
+    x.row(t) = parameters.wte.row(id) + parameters.wpe.row(t);
+  }
+  return x;
+}
+
+/// The residual stream x [T, C] behind block `layer`.
+template <class Scalar>
+Matrix<Scalar> block(Matrix<Scalar> x, const Parameters<Scalar>& parameters, Index layer) {
+  const Config& config = parameters.config;
+  const BlockParameters<Scalar>& h = parameters.h[static_cast<std::size_t>(layer)];
+  x += attention(layerNorm(x, h.ln_1, config.layer_norm_epsilon), h.attn, config, layer);
+  x += mlp(layerNorm(x, h.ln_2, config.layer_norm_epsilon), h.mlp, config.activation_function);
+  return x;
+}
+
+/// ln_f's output for every position: [T, C].
+template <class Scalar>
+Matrix<Scalar> hiddenStates(std::span<const int> ids, const Parameters<Scalar>& parameters) {
+  Matrix<Scalar> x = embed(ids, parameters);
+  for (Index layer = 0; layer < parameters.config.n_layer; ++layer) x = block(std::move(x), parameters, layer);
+  return layerNorm(x, parameters.ln_f, parameters.config.layer_norm_epsilon);
+}
+
+/// Logits [T, V] of hidden states [T, C], by the untied head where there is one.
+template <class Scalar>
+Matrix<Scalar> unembed(const Matrix<Scalar>& hidden, const Parameters<Scalar>& parameters) {
+  return hidden * (parameters.lm_head ? *parameters.lm_head : parameters.wte).transpose();
+}
+
+}  // namespace reference
+
+/// The logits [T, V] of every token, row t for what follows ids[t]. Throws ArgumentError for no ids or an id that the
+/// model does not have, ContextFull for more than n_positions of them.
+template <class Scalar>
+Matrix<Scalar> fullForward(std::span<const int> ids, const Parameters<Scalar>& parameters) {
+  return reference::unembed(reference::hiddenStates(ids, parameters), parameters);
+}
+
+/// The logits [V] of the last token alone: fullForward's last row.
+template <class Scalar>
+RowVector<Scalar> lastLogits(std::span<const int> ids, const Parameters<Scalar>& parameters) {
+  const Matrix<Scalar> last = reference::hiddenStates(ids, parameters).bottomRows(1);
+  return reference::unembed(last, parameters);
+}
+
+/// The prompt, unchanged, followed by n greedy tokens, each from a forward pass over all the tokens before it; the
+/// first index wins ties. Throws as fullForward does, before anything is computed where the tokens can't fit.
+template <class Scalar>
+std::vector<int> greedyDecode(std::span<const int> ids, const Parameters<Scalar>& parameters, Index n) {
+  const Index longest = static_cast<Index>(ids.size()) + n - 1;
+  if (n < 0) throw ArgumentError("greedyDecode: expected n of 0 or more, got " + std::to_string(n));
+  if (longest > parameters.config.n_positions)
+    throw ContextFull("greedyDecode: " + std::to_string(n) + " tokens after " + std::to_string(ids.size()) + " need " +
+                      std::to_string(longest) + " positions, expected at most " +
+                      std::to_string(parameters.config.n_positions) + " (n_positions)");
+  std::vector<int> sequence(ids.begin(), ids.end());
+  for (Index step = 0; step < n; ++step) sequence.push_back(argmax(lastLogits<Scalar>(sequence, parameters)));
+  return sequence;
+}
+
+/// The same for every row of a batch of prompts of equal length [B][T]: [B][T + n]. Throws ArgumentError where the
+/// lengths differ.
+template <class Scalar>
+std::vector<std::vector<int>> greedyDecode(const std::vector<std::vector<int>>& batch,
+                                           const Parameters<Scalar>& parameters, Index n) {
+  std::vector<std::vector<int>> sequences;
+  for (const std::vector<int>& ids : batch) {
+    if (ids.size() != batch.front().size())
+      throw ArgumentError("greedyDecode: expected rows of " + std::to_string(batch.front().size()) + " ids, got " +
+                          std::to_string(ids.size()) + " in row " + std::to_string(sequences.size()));
+    sequences.push_back(greedyDecode<Scalar>(std::span<const int>(ids), parameters, n));
+  }
+  return sequences;
+}
+
+}  // namespace driftless

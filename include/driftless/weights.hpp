@@ -1,0 +1,180 @@
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "driftless/detail/packed_matrix.hpp"
+#include "driftless/error.hpp"
+#include "driftless/parameters.hpp"
+#include "driftless/tensor.hpp"
+#include "driftless/threads.hpp"
+
+namespace driftless {
+
+/// A LayerNorm's gain and shift, each [C] and padded with zeros to whole lanes.
+template <class Scalar>
+struct LayerNorm {
+  RowVector<Scalar> weight;
+  RowVector<Scalar> bias;
+  Index width = 0;  ///< C
+  Scalar epsilon = 0;
+};
+
+/// y = x * weight + bias; the bias is padded with zeros to whole lanes.
+template <class Scalar, class Stored>
+struct Linear {
+  detail::PackedMatrix<Stored> weight;
+  RowVector<Scalar> bias;
+};
+
+template <class Scalar, class Stored>
+struct Attention {
+  Linear<Scalar, Stored> c_attn;  ///< [C, 3C]: Q, K, V
+  Linear<Scalar, Stored> c_proj;  ///< [C, C]
+  Index n_head = 0;
+  Scalar score_scale = 1;  ///< what q . k is multiplied by, 1 / sqrt(D) by default
+};
+
+template <class Scalar, class Stored>
+struct Mlp {
+  Linear<Scalar, Stored> c_fc;    ///< [C, n_inner]
+  Linear<Scalar, Stored> c_proj;  ///< [n_inner, C]
+  Activation activation_function = Activation::gelu_new;
+};
+
+template <class Scalar, class Stored>
+struct Block {
+  LayerNorm<Scalar> ln_1;
+  Attention<Scalar, Stored> attn;
+  LayerNorm<Scalar> ln_2;
+  Mlp<Scalar, Stored> mlp;
+};
+
+/// One vector [C] a token. Token t is column t of a matrix [C, V], so that the same copy can serve as output weights.
+template <class Stored>
+struct Embedding {
+  detail::PackedMatrix<Stored> columns;
+};
+
+/// A GPT-2 packed for multiplication, under the checkpoints' names: the model that every step runs on. Not to be
+/// changed once it is built, and then safe to share between any number of threads. Arithmetic is done in Scalar,
+/// whatever the weights are stored as.
+template <class Scalar = float, class Stored = Scalar>
+struct Weights {
+  /// Where a tensor of the given name is to be read from.
+  using TensorSource = std::function<TensorView(const std::string& name)>;
+
+  /// Packs the tensors of a model, which must have the shapes that forEachTensor says.
+  Weights(const Config& model_config, bool has_head, const TensorSource& source, Threads thread_pool = Threads());
+
+  /// Packs plain matrices. Throws ArgumentError, naming the tensor and both shapes, where one does not fit the config.
+  explicit Weights(const Parameters<Scalar>& parameters, Threads thread_pool = Threads());
+
+  /// The matrix that turns a final hidden state [C] into logits [V].
+  const detail::PackedMatrix<Stored>& head() const { return lm_head ? lm_head->columns : wte.columns; }
+
+  Config config;
+  Threads threads;  ///< what a ModelCache computes on unless it is given others
+  Embedding<Stored> wte;
+  Matrix<Scalar> wpe;  ///< [N, C]
+  std::vector<Block<Scalar, Stored>> h;
+  LayerNorm<Scalar> ln_f;
+  std::optional<Embedding<Stored>> lm_head;
+};
+
+namespace detail {
+
+template <class Scalar>
+void pack(const TensorView& tensor, RowVector<Scalar>& vector) {
+  vector.setZero(roundUpToLanes(tensor.cols));
+  readRow(tensor, 0, vector.data());
+}
+
+template <class Scalar>
+void pack(const TensorView& tensor, Matrix<Scalar>& matrix) {
+  matrix.resize(tensor.rows, tensor.cols);
+  for (Index row = 0; row < tensor.rows; ++row) readRow(tensor, row, matrix.row(row).data());
+}
+
+template <class Stored>
+void pack(const TensorView& tensor, PackedMatrix<Stored>& matrix) {
+  matrix = PackedMatrix<Stored>(tensor.rows, tensor.cols);
+  RowVector<Stored> values(tensor.cols);
+  for (Index row = 0; row < tensor.rows; ++row) {
+    readRow(tensor, row, values.data());
+    for (Index column = 0; column < tensor.cols; ++column) matrix.element(row, column) = values[column];
+  }
+}
+
+template <class Stored>
+void pack(const TensorView& tensor, Embedding<Stored>& embedding) {
+  embedding.columns = PackedMatrix<Stored>(tensor.cols, tensor.rows);
+  RowVector<Stored> values(tensor.cols);
+  for (Index token = 0; token < tensor.rows; ++token) {
+    readRow(tensor, token, values.data());
+    for (Index row = 0; row < tensor.cols; ++row) embedding.columns.element(row, token) = values[row];
+  }
+}
+
+inline std::string shapeText(Index rows, Index cols) {
+  return "[" + std::to_string(rows) + ", " + std::to_string(cols) + "]";
+}
+
+/// Views of the parameters' own memory, by name.
+template <class Scalar>
+std::map<std::string, TensorView> viewsOf(const Parameters<Scalar>& parameters) {
+  if (static_cast<Index>(parameters.h.size()) != parameters.config.n_layer)
+    throw ArgumentError("Parameters: expected " + std::to_string(parameters.config.n_layer) + " blocks in h, got " +
+                        std::to_string(parameters.h.size()));
+  std::map<std::string, TensorView> views;
+  forEachTensor(parameters, [&](const std::string& name, const auto& tensor, Index rows, Index cols) {
+    if (tensor.rows() != rows || tensor.cols() != cols)
+      throw ArgumentError("Parameters: expected " + name + " of shape " + shapeText(rows, cols) + ", got " +
+                          shapeText(tensor.rows(), tensor.cols()));
+    views[name] = {std::is_same_v<Scalar, double> ? DType::F64 : DType::F32, rows, cols,
+                   reinterpret_cast<const std::byte*>(tensor.data())};
+  });
+  return views;
+}
+
+}  // namespace detail
+
+template <class Scalar, class Stored>
+Weights<Scalar, Stored>::Weights(const Config& model_config, bool has_head, const TensorSource& source,
+                                 Threads thread_pool)
+    : config(model_config), threads(std::move(thread_pool)), h(static_cast<std::size_t>(model_config.n_layer)) {
+  if (has_head) lm_head.emplace();
+  forEachTensor(*this,
+                [&](const std::string& name, auto& tensor, Index, Index) { detail::pack(source(name), tensor); });
+
+  const auto describe = [&](LayerNorm<Scalar>& norm) {
+    norm.width = config.n_embd;
+    norm.epsilon = static_cast<Scalar>(config.layer_norm_epsilon);
+  };
+  describe(ln_f);
+  for (std::size_t layer = 0; layer < h.size(); ++layer) {
+    Block<Scalar, Stored>& block = h[layer];
+    describe(block.ln_1);
+    describe(block.ln_2);
+    double scale = 1;
+    if (config.scale_attn_weights) scale /= std::sqrt(static_cast<double>(config.headSize()));
+    if (config.scale_attn_by_inverse_layer_idx) scale /= static_cast<double>(layer + 1);
+    block.attn.score_scale = static_cast<Scalar>(scale);
+    block.attn.n_head = config.n_head;
+    block.mlp.activation_function = config.activation_function;
+  }
+}
+
+template <class Scalar, class Stored>
+Weights<Scalar, Stored>::Weights(const Parameters<Scalar>& parameters, Threads thread_pool)
+    : Weights(
+          parameters.config, parameters.lm_head.has_value(),
+          [views = detail::viewsOf(parameters)](const std::string& name) { return views.at(name); },
+          std::move(thread_pool)) {}
+
+}  // namespace driftless
