@@ -1,0 +1,105 @@
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "driftless/forward.hpp"
+#include "support/random_models.hpp"
+#include "support/tolerance.hpp"
+
+using namespace driftless;
+using namespace driftless::test;
+
+TEST_CASE("cache: a step that fails leaves it as it was") {
+  const Weights<float> weights(livelyParameters(oddConfig()));
+  ModelCache cache(weights);
+  const std::vector<int> ids = someIds(10, 259);
+  prefill(std::span<const int>(ids), weights, cache);
+  ModelCache before = cache.clone();
+
+  const auto run = [&](const std::vector<int>& more) { prefill(std::span<const int>(more), weights, cache); };
+  CHECK_THROWS_WITH_AS(run({1, 2, 259}), "expected token ids from 0 to 258, got 259 at index 2", ArgumentError);
+  CHECK_THROWS_WITH_AS(run({-1}), "expected token ids from 0 to 258, got -1 at index 0", ArgumentError);
+  CHECK_THROWS_WITH_AS(run({}), "expected at least one token id, got none", ArgumentError);
+  CHECK_THROWS_WITH_AS(run({1, 2, 3, 4, 5, 6, 7}),
+                       "expected at most 6 more tokens (n_positions is 16, the cache holds 10), got 7", ContextFull);
+  CHECK_THROWS_WITH_AS(decodeStep(1, 0, weights, cache), "decodeStep: expected position 10, the cache's length, got 0",
+                       ArgumentError);
+  CHECK_THROWS_AS(decodeStep(1, 11, weights, cache), ArgumentError);
+  CHECK_THROWS_AS(decodeStep(1000, 10, weights, cache), ArgumentError);
+
+  CHECK(cache.length() == 10);
+  checkSameBits(decodeStep(5, 10, weights, cache), decodeStep(5, 10, weights, before), "the next step");
+}
+
+TEST_CASE("cache: one of another model's shape is refused") {
+  const Weights<float> weights(livelyParameters(oddConfig()));
+  for (const Config& other : {smallConfig(20, 5, 12, 259, 16, 2), smallConfig(20, 4, 12, 259, 16),
+                              smallConfig(20, 5, 12, 259, 17), smallConfig(40, 5, 12, 259, 16)}) {
+    ModelCache cache(Weights<float>{randomParameters<float>(other, 1)});
+    CHECK_THROWS_WITH_AS(decodeStep(1, 0, weights, cache),
+                         "the cache was made for a model of another shape than these weights", ArgumentError);
+    CHECK(cache.length() == 0);
+  }
+}
+
+TEST_CASE("cache: layers that are out of step are refused") {
+  const Weights<float> weights(livelyParameters(oddConfig()));
+  ModelCache cache(weights);
+  const Matrix<float> x = Matrix<float>::Ones(2, 20);
+  attnStep(x, weights.h[1].attn, cache.layer(1));
+  CHECK_THROWS_WITH_AS(decodeStep(1, 0, weights, cache),
+                       "the cache's layers are out of step: layer 0 holds 0 positions, layer 1 holds 2", ArgumentError);
+}
+
+TEST_CASE("cache: a step of one layer checks its shapes before it writes") {
+  const Weights<float> weights(livelyParameters(oddConfig()));
+  LayerCache<float> layer(5, 4, 16), narrow(5, 3, 16);
+  const auto& block = weights.h[0];
+  const Matrix<float> x = Matrix<float>::Ones(3, 20), wide = Matrix<float>::Ones(3, 21), none(0, 20);
+  CHECK_THROWS_WITH_AS(attnStep(wide, block.attn, layer), "expected x of shape [T >= 1, 20], got [3, 21]",
+                       ArgumentError);
+  CHECK_THROWS_AS(attnStep(none, block.attn, layer), ArgumentError);
+  CHECK_THROWS_AS(blockStep(wide, block, layer), ArgumentError);
+  CHECK_THROWS_AS(layerNorm(wide, block.ln_1), ArgumentError);
+  CHECK_THROWS_AS(mlp(wide, block.mlp), ArgumentError);
+  CHECK_THROWS_AS(unembed(wide, weights), ArgumentError);
+  CHECK_THROWS_AS(attnStep(x, block.attn, narrow), ArgumentError);
+  const Matrix<float> many = Matrix<float>::Ones(17, 20);
+  CHECK_THROWS_WITH_AS(blockStep(many, block, layer), "expected at most 16 more rows for this cache, got 17",
+                       ContextFull);
+  CHECK(layer.length() == 0);
+  CHECK_THROWS_AS(embedToken(259, 0, weights), ArgumentError);
+  CHECK_THROWS_AS(embedToken(0, 16, weights), ArgumentError);
+}
+
+TEST_CASE("cache: truncate and clone") {
+  const Weights<float> weights(livelyParameters(oddConfig()));
+  ModelCache cache(weights);
+  const std::vector<int> ids = someIds(9, 259);
+  prefill(std::span<const int>(ids), weights, cache);
+  CHECK_THROWS_WITH_AS(cache.truncate(10), "truncate: expected a length from 0 to 9, got 10", ArgumentError);
+  CHECK_THROWS_AS(cache.truncate(-1), ArgumentError);
+  const Matrix<float> keys = cache.layer(2).keys();
+  CHECK(keys.rows() == 9);
+  CHECK(keys.cols() == 20);
+  ModelCache copy = cache.clone();
+  cache.truncate(4);
+  CHECK(cache.layer(2).keys() == keys.topRows(4));
+  CHECK(copy.length() == 9);
+  CHECK(copy.layer(2).keys() == keys);
+  cache.reset();
+  CHECK(cache.length() == 0);
+  CHECK(cache.layer(0).values().rows() == 0);
+}
+
+TEST_CASE("weights: matrices of the wrong shape are refused by name") {
+  Parameters<float> parameters = livelyParameters(oddConfig());
+  parameters.h[1].attn.c_attn.weight.resize(60, 20);
+  CHECK_THROWS_WITH_AS(Weights<float>{parameters},
+                       "Parameters: expected h.1.attn.c_attn.weight of shape [20, 60], got [60, 20]", ArgumentError);
+  parameters.h.pop_back();
+  CHECK_THROWS_WITH_AS(Weights<float>{parameters}, "Parameters: expected 3 blocks in h, got 2", ArgumentError);
+}
