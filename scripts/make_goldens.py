@@ -418,10 +418,11 @@ def random_tensors(config, rng, embedding_spread):
     return tensors
 
 
-def with_every_token_twice(tensors):
-    """The embedding with row i + 129 equal to row i: at every step the largest logit is there at least twice."""
+def with_tokens_twice(tensors):
+    """The embedding with row i + 128 equal to row i for the first 128: equal logits for two tokens. The three rows behind
+    whole blocks have no twin: matrix products may sum them in another order, which would make equal logits unequal."""
     wte = tensors["wte.weight"]
-    return tensors | {"wte.weight": wte[np.arange(len(wte)) % 129]}
+    return tensors | {"wte.weight": np.concatenate([wte[:128], wte[:128], wte[256:]])}
 
 
 def with_prefix_and_buffers(tensors):
@@ -486,7 +487,75 @@ def odd_files():
     yield from odd_model_files("odd-gpt2", ODD_CONFIG, 177, 1.0, lambda tensors: tensors)
     # Embeddings so small that the variance of the first rows is not far above layer_norm_epsilon.
     yield from odd_model_files("odd-gpt2-untied", UNTIED_CONFIG, 152, 0.1, with_prefix_and_buffers)
-    yield from odd_model_files("odd-gpt2-ties", ODD_CONFIG, 184, 1.0, with_every_token_twice)
+    # At every step of its greedy text, two tokens have the largest logit.
+    yield from odd_model_files("odd-gpt2-ties", ODD_CONFIG, 946, 1.0, with_tokens_twice)
+
+
+# ---- sampling ----
+
+
+class MersenneTwister64:
+    """mt19937_64 (Nishimura and Matsumoto 2004), which the C++ standard fixes to the bit."""
+
+    def __init__(self, seed):
+        self.state = [seed]
+        for i in range(1, 312):
+            last = self.state[-1]
+            self.state.append((6364136223846793005 * (last ^ last >> 62) + i) % 2**64)
+        self.index = 312
+
+    def __call__(self):
+        if self.index == 312:
+            for i in range(312):
+                joined = self.state[i] & 0xFFFFFFFF80000000 | self.state[(i + 1) % 312] & 0x7FFFFFFF
+                twist = 0xB5026F5AA96619E9 if joined & 1 else 0
+                self.state[i] = self.state[(i + 156) % 312] ^ joined >> 1 ^ twist
+            self.index = 0
+        x = self.state[self.index]
+        self.index += 1
+        x ^= x >> 29 & 0x5555555555555555
+        x ^= x << 17 & 0x71D67FFFEDA60000
+        x ^= x << 37 & 0xFFF7EEE000000000
+        return x ^ x >> 43
+
+
+def sampled(logits, temperature, top_k, top_p, seed, count):
+    """`count` ids drawn by temperature, then top_k, then top_p; equal logits in the order of ids."""
+    weights = {i: math.exp((logit - max(logits)) / temperature) for i, logit in enumerate(logits)}
+    kept = sorted(weights, key=lambda i: (-logits[i], i))[: top_k or len(logits)]
+    if top_p < 1:
+        enough, reached, size = top_p * sum(weights[i] for i in kept), 0.0, 0
+        while reached < enough:
+            reached, size = reached + weights[kept[size]], size + 1
+        kept = kept[:size]
+    elif not top_k:
+        kept = sorted(kept)
+    draw, ids = MersenneTwister64(seed), []
+    for _ in range(count):
+        target, reached = (draw() >> 11) * 2.0**-53 * sum(weights[i] for i in kept), 0.0
+        for i in kept:
+            reached += weights[i]
+            if target < reached:
+                ids.append(i)
+                break
+    return ids
+
+
+def sampling_files():
+    twister = MersenneTwister64(5489)
+    assert [twister() for _ in range(10000)][-1] == 9981545732273789042  # the C++ standard, [rand.predef]
+    logits = (np.random.RandomState(1).randint(-24, 25, 60) / 8).tolist()
+    settings = [(1.0, 0, 1.0, 0), (0.7, 0, 1.0, 1), (1.0, 10, 1.0, 2), (1.5, 0, 0.8, 3), (0.9, 40, 0.9, 2**63 + 5)]
+    cases = [
+        dict(zip(("temperature", "top_k", "top_p", "seed"), setting), ids=sampled(logits, *setting, 40))
+        for setting in settings
+    ]
+    yield FIXTURES / "sampling.json", {
+        "note": "ids drawn one after the other from the same logits by mt19937_64 seeded once a case, 53 bits a "
+        "number; top_k 0 and top_p 1 mean no restriction",
+        "logits": logits,
+        "cases": cases,
+    }
 
 
 # ---- writing and checking ----
@@ -526,7 +595,7 @@ def main():
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if anything differs")
     check = parser.parse_args().check
     failed = False
-    for make_files in (odd_files, tales_files):
+    for make_files in (sampling_files, odd_files, tales_files):
         for path, content in make_files():
             name = path.relative_to(FIXTURES)
             found = list(differences(committed(path), content, name))
