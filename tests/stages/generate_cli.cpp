@@ -1,0 +1,393 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "support/checkpoint_writer.hpp"
+#include "support/fixtures.hpp"
+#include "support/run_program.hpp"
+#include "support/small_tokenizer.hpp"
+#include "support/temporary_directory.hpp"
+
+// The program as a person runs it; what is graded is the file DRIFTLESS_PROGRAM.
+
+using namespace driftless::test;
+using nlohmann::json;
+using Ids = std::vector<int>;
+using Words = std::vector<std::string>;
+
+namespace {
+
+constexpr const char* kHint =
+    "hint: (1) standard output is the result and nothing else, the text without the prompt and without a newline at "
+    "its "
+    "end, reports go to standard error; (2) without options the generation is greedy, and goes on behind "
+    "<|endoftext|>; "
+    "(3) <|endoftext|> in a prompt is the special token; (4) any error is one line on standard error and exit status "
+    "2. "
+    "Where the ids are wrong, see the stage greedy-decode first.";
+
+std::string commaSeparated(const Ids& ids) {
+  std::string text;
+  for (const int id : ids) text += (text.empty() ? "" : ",") + std::to_string(id);
+  return text;
+}
+
+/// Runs the program, which must succeed, and returns its standard output.
+std::string outputOf(const Words& arguments, const std::string& input = "") {
+  const ProgramRun run = runProgram(arguments, input);
+  INFO("standard error: " << run.err);
+  CHECK(run.status == 0);
+  return run.out;
+}
+
+json jsonOf(const Words& arguments, const std::string& input = "") {
+  const std::string out = outputOf(arguments, input);
+  INFO("standard output: " << out);
+  REQUIRE(json::accept(out));
+  CHECK(std::ranges::count(out, '\n') == 1);
+  return json::parse(out);
+}
+
+const json& goldenNamed(const std::string& name) {
+  const json& cases = fixtureJson("tales-gpt2/goldens/greedy.json").at("cases");
+  return *std::ranges::find_if(cases, [&](const json& golden) { return golden.at("name") == name; });
+}
+
+std::string maxTokens(const json& golden) { return std::to_string(golden.at("max_tokens").get<int>()); }
+
+void checkError(const ProgramRun& run, const std::string& expected) {
+  INFO("expected in the error: " << expected);
+  INFO("standard error: " << run.err);
+  CHECK(run.status == 2);
+  CHECK(run.out.empty());
+  CHECK(run.err.starts_with("driftless: "));
+  CHECK(std::ranges::count(run.err, '\n') == 1);
+  CHECK(run.err.ends_with('\n'));
+  CHECK(run.err.find(expected) != std::string::npos);
+}
+
+/// A copy of a fixture that a test may add to and damage.
+class ModelCopy {
+ public:
+  explicit ModelCopy(const std::string& fixture) {
+    for (const char* file : {"config.json", "model.safetensors"})
+      std::filesystem::copy(fixturePath(fixture) / file, directory_.path() / file);
+  }
+  const std::filesystem::path& path() const { return directory_.path(); }
+  std::string text() const { return path().string(); }
+
+ private:
+  TemporaryDirectory directory_;
+};
+
+}  // namespace
+
+TEST_SUITE("generate-cli") {
+  TEST_CASE("text in, text out: the greedy goldens, byte for byte") {
+    INFO(kHint);
+    for (const json& golden : fixtureJson("tales-gpt2/goldens/greedy.json").at("cases")) {
+      INFO("case " << golden.at("name"));
+      CHECK(outputOf({"generate", golden.at("prompt"), "--max-tokens", maxTokens(golden)}) == golden.at("output_text"));
+    }
+  }
+
+  TEST_CASE("ids in, ids out: the greedy goldens, integer for integer") {
+    INFO(kHint);
+    for (const std::string model : {"odd-gpt2", "odd-gpt2-untied", "odd-gpt2-ties"}) {
+      for (const GreedyCase& golden : greedyCases(model)) {
+        INFO(golden.name);
+        CHECK(outputOf({"generate", "-m", fixturePath(model).string(), "--ids", commaSeparated(golden.prompt_ids), "-n",
+                        std::to_string(golden.max_tokens), "--output", "ids"}) ==
+              commaSeparated(golden.output_ids) + "\n");
+      }
+    }
+  }
+
+  TEST_CASE("the prompt can be an argument, an option or standard input") {
+    INFO(kHint);
+    const json& golden = goldenNamed("max_tokens_2");
+    const std::string prompt = golden.at("prompt");
+    const std::string text = golden.at("output_text");
+    CHECK(outputOf({"generate", "-n", "2", prompt}) == text);
+    CHECK(outputOf({"generate", "-p", prompt, "-n", "2"}) == text);
+    CHECK(outputOf({"generate", "--prompt=" + prompt, "--max-tokens=2"}) == text);
+    CHECK(outputOf({"generate", "-", "-n", "2"}, prompt) == text);
+    CHECK(outputOf({"generate", "--ids", "-", "-n", "2"}, commaSeparated(golden.at("prompt_ids")) + "\n") == text);
+    CHECK(outputOf({"generate", "-n", "2", "-m", fixturePath("tales-gpt2/model.safetensors").string(), prompt}) ==
+          text);
+  }
+
+  TEST_CASE("one newline at the end of standard input is not part of the prompt") {
+    const json& golden = goldenNamed("newlines");
+    const Words arguments = {"generate", "-", "-n", maxTokens(golden), "--output", "json"};
+    const json result = jsonOf(arguments, golden.at("prompt").get<std::string>() + "\n");
+    CHECK(result.at("prompt_ids") == golden.at("prompt_ids"));
+    CHECK(result.at("output_ids") == golden.at("output_ids"));
+  }
+
+  TEST_CASE("JSON output is one object with ids, text, reason and times") {
+    INFO(kHint);
+    const json& golden = goldenNamed("unicode_latin");
+    const json result = jsonOf({"generate", golden.at("prompt"), "-n", maxTokens(golden), "--output", "json"});
+    CHECK(result.at("prompt_ids") == golden.at("prompt_ids"));
+    CHECK(result.at("output_ids") == golden.at("output_ids"));
+    CHECK(result.at("text") == golden.at("output_text"));
+    CHECK(result.at("finish_reason") == "length");
+    CHECK(result.at("prefill_seconds") > 0);
+    CHECK(result.at("decode_seconds") > 0);
+    CHECK(result.size() == 6);
+  }
+
+  TEST_CASE("text that ends within characters stays those bytes, and is still JSON") {
+    const ModelCopy model("odd-gpt2");
+    SmallTokenizer().writeVocabularyAndMerges(model.path());  // each of its tokens is the byte of the same number
+    const GreedyCase golden = greedyCases("odd-gpt2").at(0);
+    const std::string prompt(golden.prompt_ids.begin(), golden.prompt_ids.end());
+    const std::string text(golden.output_ids.begin(), golden.output_ids.end());
+    const Words arguments = {"generate", "-m", model.text(), "-n", std::to_string(golden.max_tokens), "-"};
+    CHECK(outputOf(arguments, prompt) == text);
+    Words json_arguments = arguments;
+    json_arguments.insert(json_arguments.end(), {"--output", "json"});
+    const json result = jsonOf(json_arguments, prompt);
+    CHECK(result.at("output_ids") == json(golden.output_ids));
+    CHECK(result.at("text").get<std::string>().find("\xEF\xBF\xBD") != std::string::npos);
+  }
+
+  TEST_CASE("a model without tokenizer files takes and gives ids only") {
+    const std::string model = fixturePath("odd-gpt2").string();
+    CHECK(jsonOf({"generate", "-m", model, "--ids", "1,2", "-n", "2", "--output", "json"}).at("text").is_null());
+    checkError(runProgram({"generate", "-m", model, "--ids", "1,2"}), "--output ids");
+    checkError(runProgram({"generate", "-m", model, "text", "--output", "ids"}), "--ids");
+    checkError(runProgram({"generate", "-m", model, "--ids", "1", "--output", "ids", "--stop-at-eos"}),
+               "<|endoftext|>");
+  }
+
+  TEST_CASE("a full context ends the generation, and says so") {
+    INFO("hint: with n_positions = N, a prompt of N tokens yields one next id and then ends.");
+    const std::string model = fixturePath("odd-gpt2").string();
+    for (const GreedyCase& golden : greedyCases("odd-gpt2")) {
+      const json result =
+          jsonOf({"generate", "-m", model, "--ids", commaSeparated(golden.prompt_ids), "-n", "40", "--output", "json"});
+      CHECK(result.at("finish_reason") == "context_full");
+      CHECK(result.at("output_ids").size() == 16 - golden.prompt_ids.size() + 1);
+    }
+    const Ids too_long(17, 1);
+    checkError(runProgram({"generate", "-m", model, "--output", "ids", "--ids", commaSeparated(too_long)}),
+               "expected at most 16");
+  }
+
+  TEST_CASE("--stop-at-eos ends the generation before <|endoftext|>") {
+    const json& golden = goldenNamed("title_prompt_2");
+    const Ids ids = golden.at("output_ids");
+    const Ids until_end(ids.begin(), std::ranges::find(ids, 2047));
+    REQUIRE(until_end.size() < ids.size());
+    const json result = jsonOf({"generate", golden.at("prompt"), "-n", "150", "--stop-at-eos", "--output", "json"});
+    CHECK(result.at("output_ids") == json(until_end));
+    CHECK(result.at("finish_reason") == "stop");
+  }
+
+  TEST_CASE("--max-tokens 0 generates nothing") {
+    const json result = jsonOf({"generate", "The king", "-n", "0", "--output", "json"});
+    CHECK(result.at("output_ids").empty());
+    CHECK(result.at("text") == "");
+    CHECK(outputOf({"generate", "The king", "-n", "0"}).empty());
+  }
+
+  TEST_CASE("--no-cache and --threads change the time and nothing else") {
+    INFO("hint: logits depend on the tokens alone, bit for bit; see the stage per-step-identity.");
+    const Words arguments = {"generate", "The queen", "-n", "30", "--temperature", "1", "--seed", "5"};
+    const std::string text = outputOf(arguments);
+    for (const Words& further : std::vector<Words>{{"--no-cache"}, {"-t", "1"}, {"-t", "3"}}) {
+      Words all = arguments;
+      all.insert(all.end(), further.begin(), further.end());
+      CHECK(outputOf(all) == text);
+    }
+  }
+
+  TEST_CASE("a seed gives the same text again, and another seed another text") {
+    const auto draw = [](const std::string& seed) {
+      return outputOf({"generate", "The queen", "-n", "30", "--temperature", "0.9", "--top-k", "200", "--top-p", ".95",
+                       "--seed", seed});
+    };
+    const std::string text = draw("1");
+    CHECK(draw("1") == text);
+    CHECK(draw("18446744073709551615") != text);
+  }
+
+  TEST_CASE("a temperature of 0, or the likeliest token alone, is greedy") {
+    const json& golden = goldenNamed("once_upon");
+    const Words arguments = {"generate", golden.at("prompt"), "-n", maxTokens(golden), "--seed", "3"};
+    for (const Words& further : std::vector<Words>{{"--temperature", "0"}, {"--temperature", "2", "--top-k", "1"}}) {
+      Words all = arguments;
+      all.insert(all.end(), further.begin(), further.end());
+      CHECK(outputOf(all) == golden.at("output_text"));
+    }
+  }
+
+  TEST_CASE("token counts and speed are on standard error") {
+    const ProgramRun run = runProgram({"generate", "The king said to the", "-n", "3"});
+    CHECK(run.err.find("5 tokens") != std::string::npos);
+    CHECK(run.err.find("3 tokens") != std::string::npos);
+    CHECK(run.err.find("tokens/s") != std::string::npos);
+  }
+
+  TEST_CASE("verify finds no drift, step by step and as JSON") {
+    const std::string report = outputOf({"verify", "Once upon a time", "--max-tokens", "12"});
+    CHECK(std::ranges::count(report, '\n') == 13);
+    CHECK(report.find("12 steps, 0 differing bits") != std::string::npos);
+    for (const Words& prompt : std::vector<Words>{{"Once upon a time"}, {"--ids", "1,2,3"}, {}}) {
+      Words arguments = {"verify", "-n", "12", "--json"};
+      arguments.insert(arguments.end(), prompt.begin(), prompt.end());
+      const json result = jsonOf(arguments);
+      CHECK(result.at("steps") == 12);
+      CHECK(result.at("differing_bits") == 0);
+      CHECK(result.at("max_abs") < 1e-3);
+      CHECK(result.at("max_rel") < 1e-2);
+      CHECK(result.size() == 4);
+    }
+  }
+
+  TEST_CASE("verify ends with the context") {
+    const json result = jsonOf({"verify", "--json", "-m", fixturePath("odd-gpt2").string(), "--ids", "1,2,3,4"});
+    CHECK(result.at("steps") == 13);
+  }
+
+  TEST_CASE("verify ends with status 1 where a logit is not a number") {
+    const TemporaryDirectory directory;
+    const CheckpointShape shape;
+    std::vector<WrittenTensor> tensors = gpt2Tensors(shape);
+    REQUIRE(tensors.front().name == "wte.weight");
+    const auto row_bytes = static_cast<std::size_t>(shape.C) * sizeof(float);
+    tensors.front().bytes.replace(200 * row_bytes, sizeof(float), f32Bytes({std::numeric_limits<float>::quiet_NaN()}));
+    writeCheckpoint(directory.path(), tensors, configJson(shape));
+    const ProgramRun run = runProgram({"verify", "-m", directory.path().string(), "--ids", "1,2", "-n", "2"});
+    INFO(run.err << run.out);
+    CHECK(run.status == 1);
+    CHECK(run.err.empty());
+    CHECK(run.out.find("0 differing bits") != std::string::npos);
+    CHECK(run.out.find("out of tolerance") != std::string::npos);
+  }
+
+  TEST_CASE("tokenize gives the golden ids") {
+    for (const json& golden : fixtureJson("tales-gpt2/goldens/tokenizer.json").at("cases")) {
+      Words arguments = {"tokenize", "-"};
+      if (!golden.at("special").get<bool>()) arguments.push_back("--plain");
+      INFO("text: " << golden.at("text"));
+      CHECK(outputOf(arguments, golden.at("text")) == commaSeparated(golden.at("ids")) + "\n");
+    }
+    CHECK(outputOf({"tokenize", "Once upon a time"}) == "1526,323,629,258,535\n");
+    CHECK(outputOf({"tokenize", ""}) == "\n");
+  }
+
+  TEST_CASE("tokenize there and back keeps any bytes") {
+    std::string bytes = "last line\n";
+    for (int i = 0; i < 2048; ++i) bytes.insert(bytes.begin(), static_cast<char>(i * i / 3 ^ i));
+    REQUIRE(bytes.find('\0') != std::string::npos);
+    const std::string ids = outputOf({"tokenize", "-"}, bytes);
+    CHECK(outputOf({"tokenize", "--decode", "-"}, ids) == bytes);
+    CHECK(outputOf({"tokenize", "--decode", "1526,323"}) == "Once");
+  }
+
+  TEST_CASE("tokenize needs the tokenizer's files only") {
+    const TemporaryDirectory directory;
+    SmallTokenizer().writeVocabularyAndMerges(directory.path());
+    CHECK(outputOf({"tokenize", "-m", directory.path().string(), "AB"}) == "65,66\n");
+    CHECK(outputOf({"tokenize", "-m", directory.path().string(), "--decode", "65,66"}) == "AB");
+  }
+
+  TEST_CASE("info shows config, tensors and sizes") {
+    const std::string text = outputOf({"info"});
+    for (const char* expected :
+         {"h.11.mlp.c_proj.weight", "F16", "[512, 128]", "gelu_new", "2707200", "5414400 bytes", "12288 bytes", "yes"})
+      CHECK_MESSAGE(text.find(expected) != std::string::npos, expected);
+    CHECK(outputOf({"info", "-m", fixturePath("odd-gpt2-untied").string()}).find("lm_head.weight") !=
+          std::string::npos);
+  }
+
+  TEST_CASE("help and version go to standard output") {
+    for (const Words& arguments : std::vector<Words>{{"--help"}, {"generate", "-h"}, {"verify", "--help"}})
+      CHECK(outputOf(arguments).find("Usage: driftless") != std::string::npos);
+    CHECK(outputOf({"--version"}).starts_with("driftless "));
+  }
+
+  TEST_CASE("errors in the arguments are one line that says what was expected") {
+    struct Case {
+      Words arguments;
+      std::string expected;
+    };
+    const std::vector<Case> cases = {
+        {{}, "subcommand"},
+        {{"invent"}, "invent"},
+        {{"generate"}, "expected a prompt"},
+        {{"generate", ""}, "expected at least one token"},
+        {{"generate", "a", "b"}, "not expected: b"},
+        {{"generate", "a", "--ids", "1"}, "--ids"},
+        {{"generate", "a", "--verbose"}, "--verbose"},
+        {{"generate", "a\nb", "c\nd"}, "not expected: c d"},
+        {{"generate", "a", "-n"}, "--max-tokens"},
+        {{"generate", "a", "-n", "-1"}, "--max-tokens: expected a whole number from 0"},
+        {{"generate", "a", "-n", "ten"}, "got ten"},
+        {{"generate", "a", "-n", "99999999999999999999"}, "--max-tokens: expected a whole number from 0"},
+        {{"generate", "a", "-t", "0"}, "--threads: expected a whole number from 1 to 1024, got 0"},
+        {{"generate", "a", "--temperature", "-0.5"}, "--temperature: expected a number of 0 or more"},
+        {{"generate", "a", "--temperature", "nan"}, "--temperature: expected a number of 0 or more"},
+        {{"generate", "a", "--temperature", "inf"}, "--temperature: expected a number of 0 or more"},
+        {{"generate", "a", "--top-k", "1.5"}, "--top-k: expected a whole number"},
+        {{"generate", "a", "--top-p", "0"}, "--top-p: expected a number above 0 and up to 1"},
+        {{"generate", "a", "--seed", "-1"}, "--seed: expected a whole number"},
+        {{"generate", "a", "--output", "xml"}, "json"},
+        {{"generate", "--ids", ""}, "expected at least one token"},
+        {{"generate", "--ids", "1,,2"}, "--ids: expected token ids separated by commas"},
+        {{"generate", "--ids", "1 2"}, "--ids: expected token ids separated by commas"},
+        {{"generate", "--ids", "1,-2"}, "--ids: expected token ids separated by commas"},
+        {{"generate", "--ids", "4294967297"}, "from 0 to 2147483647"},
+        {{"generate", "--ids", "1,2048"}, "expected token ids from 0 to 2047, got 2048 at index 1"},
+        {{"generate", "--ids", commaSeparated(Ids(513, 1))}, "expected at most 512"},
+        {{"verify", "a", "-n", "0"}, "--max-tokens: expected a whole number from 1"},
+        {{"verify", "--preset", "gpt3"}, "gpt2"},
+        {{"verify", "--preset", "gpt2", "--model", "x"}, "excludes"},
+        {{"tokenize"}, "--decode"},
+        {{"tokenize", "--decode", "x"}, "--decode: expected token ids"},
+        {{"tokenize", "--decode", "2048"}, "expected 0 to 2047"},
+    };
+    for (const Case& erroneous : cases) {
+      INFO("arguments: " << json(erroneous.arguments).dump());
+      checkError(runProgram(erroneous.arguments), erroneous.expected);
+    }
+  }
+
+  TEST_CASE("errors in a model's files are one line that names the file") {
+    const ModelCopy model("odd-gpt2");
+    const auto check = [&](const std::string& expected) {
+      checkError(runProgram({"generate", "-m", model.text(), "--ids", "1", "--output", "ids"}), expected);
+      checkError(runProgram({"verify", "-m", model.text(), "--ids", "1"}), expected);
+      checkError(runProgram({"info", "-m", model.text()}), expected);
+    };
+    for (const char* command : {"generate", "tokenize"})
+      checkError(runProgram({command, "-m", (model.path() / "no\nsuch").string(), "text"}), "no such");
+
+    SmallTokenizer().writeVocabularyAndMerges(model.path());
+    writeFile(model.path() / "merges.txt", "#version: 0.2\nx\n");
+    checkError(runProgram({"generate", "-m", model.text(), "text"}), "merges.txt");
+    const std::string config = readWholeFile(model.path() / "config.json");
+    writeFile(model.path() / "config.json", "{\"n_embd\": ");
+    check("config.json: bad JSON");
+    writeFile(model.path() / "config.json", config);
+    const std::filesystem::path weights = model.path() / "model.safetensors";
+    std::filesystem::resize_file(weights, std::filesystem::file_size(weights) - 1);
+    check("model.safetensors");
+    std::filesystem::remove(weights);
+    check("expected model.safetensors");
+  }
+
+  TEST_CASE("an output that cannot be written is an error") {
+    if (!std::filesystem::exists("/dev/full")) return;
+    for (const Words& arguments : std::vector<Words>{{"generate", "a"}, {"verify", "a"}, {"tokenize", "a"}, {"info"}})
+      checkError(runProgram(arguments, "", "/dev/full"), "standard output: cannot be written");
+  }
+}

@@ -1,0 +1,73 @@
+#pragma once
+
+#ifdef _WIN32
+#error "tests/support/run_program.hpp starts programs with posix_spawn, which Windows does not have"
+#endif
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "support/safetensors_writer.hpp"
+#include "support/temporary_directory.hpp"
+
+extern char** environ;
+
+namespace driftless::test {
+
+/// What a program left behind.
+struct ProgramRun {
+  int status = 0;  ///< exit status; 128 and the signal's number where a signal ended it
+  std::string out;
+  std::string err;
+};
+
+inline std::string readWholeFile(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// Runs the program built with the tests, without a shell, with `input` on its standard input. Its streams are files,
+/// so that no amount of text on one of them can block another. Where `output` names a file, that takes the place of
+/// standard output.
+inline ProgramRun runProgram(const std::vector<std::string>& arguments, const std::string& input = "",
+                             const std::string& output = "") {
+  const TemporaryDirectory directory;
+  const std::string in_path = (directory.path() / "in").string();
+  const std::string out_path = output.empty() ? (directory.path() / "out").string() : output;
+  const std::string err_path = (directory.path() / "err").string();
+  writeFile(in_path, input);
+
+  std::vector<std::string> words = {DRIFTLESS_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+
+  posix_spawn_file_actions_t streams;
+  posix_spawn_file_actions_init(&streams);
+  const int flags = O_WRONLY | O_CREAT | O_TRUNC;
+  posix_spawn_file_actions_addopen(&streams, 0, in_path.c_str(), O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&streams, 1, out_path.c_str(), flags, 0600);
+  posix_spawn_file_actions_addopen(&streams, 2, err_path.c_str(), flags, 0600);
+  pid_t child = 0;
+  const int error = posix_spawn(&child, DRIFTLESS_PROGRAM, &streams, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&streams);
+  if (error != 0) throw std::system_error(error, std::generic_category(), DRIFTLESS_PROGRAM);
+
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0)
+    if (errno != EINTR) throw std::system_error(errno, std::generic_category(), "waitpid");
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+          output.empty() ? readWholeFile(out_path) : "", readWholeFile(err_path)};
+}
+
+}  // namespace driftless::test

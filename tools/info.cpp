@@ -1,0 +1,132 @@
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <iomanip>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+#include "commands.hpp"
+#include "driftless/cache.hpp"
+#include "driftless/checkpoint.hpp"
+#include "options.hpp"
+#include "streams.hpp"
+
+namespace driftless::cli {
+namespace {
+
+template <class Stored>
+Index bytesOf(const detail::PackedMatrix<Stored>& matrix) {
+  return matrix.bytes();
+}
+
+template <class Stored>
+Index bytesOf(const Embedding<Stored>& embedding) {
+  return embedding.columns.bytes();
+}
+
+template <class Derived>
+Index bytesOf(const Eigen::PlainObjectBase<Derived>& tensor) {
+  return tensor.size() * static_cast<Index>(sizeof(typename Derived::Scalar));
+}
+
+Index bytesOf(const Weights<>& weights) {
+  Index bytes = 0;
+  forEachTensor(weights, [&](const std::string&, const auto& tensor, Index, Index) { bytes += bytesOf(tensor); });
+  return bytes;
+}
+
+Index bytesOf(const ModelCache<>& cache) {
+  Index bytes = 0;
+  for (Index layer = 0; layer < cache.layers(); ++layer) bytes += cache.layer(layer).bytes();
+  return bytes;
+}
+
+/// Keys and values of one position in all layers, with their padding.
+Index cacheBytesPerToken(const Config& config) {
+  constexpr Index kBlock = LayerCache<float>::kBlock;
+  return config.n_layer * LayerCache<float>(config.n_head, config.headSize(), kBlock).bytes() / kBlock;
+}
+
+std::string bytesText(Index bytes) {
+  constexpr std::array units = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  double amount = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; amount >= 1024 && unit + 1 < units.size(); ++unit) amount /= 1024;
+  std::ostringstream text;
+  text << bytes << " bytes";
+  if (unit > 0) text << " (" << std::fixed << std::setprecision(1) << amount << " " << units[unit] << ")";
+  return text.str();
+}
+
+std::string_view nameOf(Activation activation) {
+  const auto isMeant = [&](const detail::ActivationName& known) { return known.activation == activation; };
+  return std::ranges::find_if(detail::kActivationNames, isMeant)->name;
+}
+
+template <class Value>
+void writeLine(std::ostream& out, const std::string& name, const Value& value) {
+  out << "  " << std::left << std::setw(33) << name << value << "\n";
+}
+
+void describeConfig(const Config& config, std::ostream& out) {
+  out << std::boolalpha << "config\n";
+  writeLine(out, "vocab_size", config.vocab_size);
+  writeLine(out, "n_positions", config.n_positions);
+  writeLine(out, "n_embd", config.n_embd);
+  writeLine(out, "n_layer", config.n_layer);
+  writeLine(out, "n_head", config.n_head);
+  writeLine(out, "n_inner", config.n_inner);
+  writeLine(out, "activation_function", nameOf(config.activation_function));
+  writeLine(out, "layer_norm_epsilon", config.layer_norm_epsilon);
+  writeLine(out, "scale_attn_weights", config.scale_attn_weights);
+  writeLine(out, "scale_attn_by_inverse_layer_idx", config.scale_attn_by_inverse_layer_idx);
+}
+
+void describeTensors(const Checkpoint& checkpoint, std::ostream& out) {
+  out << "tensors\n";
+  for (const CheckpointTensor& stored : checkpoint.tensors())
+    out << "  " << std::left << std::setw(28) << stored.name << " " << std::setw(4) << stored.tensor.dtype_name << " "
+        << detail::shapeText(stored.tensor.shape) << "\n";
+}
+
+void describeSizes(const Checkpoint& checkpoint, const std::string& model, std::ostream& out) {
+  Index parameters = 0;
+  std::size_t bytes_on_disk = 0;
+  for (const CheckpointTensor& stored : checkpoint.tensors()) {
+    parameters += stored.tensor.view.rows * stored.tensor.view.cols;
+    bytes_on_disk += stored.tensor.bytes;
+  }
+  const Weights<> weights = loadWeights(model);
+  out << "sizes\n";
+  writeLine(out, "parameters", parameters);
+  writeLine(out, "weights on disk", bytesText(static_cast<Index>(bytes_on_disk)));
+  writeLine(out, "weights packed in memory", bytesText(bytesOf(weights)));
+  writeLine(out, "cache for a token", bytesText(cacheBytesPerToken(weights.config)));
+  writeLine(out, "cache for the whole context", bytesText(bytesOf(ModelCache(weights))));
+}
+
+void describe(const std::string& model) {
+  const Checkpoint checkpoint(model);
+  std::ostringstream out;
+  out << "model\n";
+  writeLine(out, "path", model);
+  writeLine(out, "tokenizer", loadTokenizerOf(model) ? "yes" : "no");
+  writeLine(out, "output weights", checkpoint.hasHead() ? "lm_head" : "tied to wte");
+  describeConfig(checkpoint.config(), out);
+  describeSizes(checkpoint, model, out);
+  describeTensors(checkpoint, out);
+  writeOutput(out.str());
+}
+
+}  // namespace
+
+void addInfo(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("info", "Describe a model: its config, tensors and sizes");
+  auto model = std::make_shared<std::string>(DRIFTLESS_DEFAULT_MODEL_DIR);
+  addModel(*command, *model);
+  command->callback([model] { describe(*model); });
+}
+
+}  // namespace driftless::cli

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace driftless::cli {
+
+/// Nobody reads standard output any more: there is nothing left to do, and nobody to complain to.
+struct OutputClosed {};
+
+/// All of standard input, byte for byte.
+std::string readInput();
+
+/// Writes to standard output, at once. Throws OutputClosed, or Error where writing fails for another reason.
+void writeOutput(std::string_view bytes);
+
+}  // namespace driftless::cli
