@@ -482,7 +482,7 @@ def odd_model_files(name, config, seed, embedding_spread, finish):
 
 
 def odd_files():
-    """(path, content) of the odd-shape models. The seeds are those, of some hundred, whose greedy text is varied and
+    """(path, content) of the odd-shape models. The seeds are those, of a thousand, whose greedy text is varied and
     never closer than 0.06 to another choice."""
     yield from odd_model_files("odd-gpt2", ODD_CONFIG, 177, 1.0, lambda tensors: tensors)
     # Embeddings so small that the variance of the first rows is not far above layer_norm_epsilon.

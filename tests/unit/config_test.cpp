@@ -1,7 +1,9 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "driftless/checkpoint.hpp"

@@ -1,0 +1,28 @@
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <string>
+
+#include "adapters.hpp"
+
+using driftless::Index;
+
+TEST_SUITE("causal-mask") {
+  TEST_CASE("a token sees itself and what came before it, at every length") {
+    INFO(
+        "hint: row i is the query and column j the key; 0 where j <= i (not j < i, and not the other triangle), minus "
+        "infinity elsewhere. The mask is for the current length: build it anew at every call.");
+    for (const Index T : {1, 2, 3, 5, 16, 17, 64, 4}) {
+      CAPTURE(T);
+      const driftless::Matrix<float> mask = adapters::buildCausalMask(T);
+      REQUIRE(mask.rows() == T);
+      REQUIRE(mask.cols() == T);
+      for (Index i = 0; i < T; ++i)
+        for (Index j = 0; j < T; ++j) {
+          CAPTURE(i);
+          CAPTURE(j);
+          CHECK(mask(i, j) == (j <= i ? 0.0f : -std::numeric_limits<float>::infinity()));
+        }
+    }
+  }
+}

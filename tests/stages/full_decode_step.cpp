@@ -1,0 +1,37 @@
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "adapters.hpp"
+#include "driftless/reference.hpp"
+#include "support/fixtures.hpp"
+#include "support/tolerance.hpp"
+
+using namespace driftless::test;
+
+namespace {
+
+constexpr char kFullDecodeStepHint[] =
+    "hint: the new token stands at position promptIds.size(), counted from 0: not at 0, and not one before or behind. "
+    "It "
+    "goes through every layer with that layer's own cache, attends to the whole prompt and itself, and its logits come "
+    "from behind ln_f.";
+
+}  // namespace
+
+TEST_SUITE("full-decode-step") {
+  TEST_CASE("prefill and one decode give the logits of a full recompute and of the float64 goldens") {
+    INFO(kFullDecodeStepHint);
+    for (const std::string& model : kFixtureModels)
+      for (const LogitsCase& golden : logitsCases(model)) {
+        if (!golden.next_id) continue;
+        const driftless::RowVector<float> logits =
+            adapters::runDecodeStep(fixtureModel<adapters::Model>(model), golden.prompt_ids, *golden.next_id);
+        std::vector<int> ids = golden.prompt_ids;
+        ids.push_back(*golden.next_id);
+        checkClose(logits, driftless::lastLogits<float>(ids, fixtureParameters(model)), golden.name + ", recomputed");
+        checkClose(logits, golden.decode_logits, golden.name + ", golden");
+      }
+  }
+}

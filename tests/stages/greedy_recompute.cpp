@@ -1,0 +1,60 @@
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "adapters.hpp"
+#include "support/fixtures.hpp"
+#include "support/tolerance.hpp"
+
+using namespace driftless::test;
+
+namespace {
+
+constexpr char kGreedyRecomputeHint[] =
+    "hint: the result is the whole prompt, unchanged, followed by the new ids. Each new id is the argmax of the LAST "
+    "row "
+    "of logits, the first index where several are largest, from a forward pass over everything before it. Nothing may "
+    "be left over from an earlier call.";
+
+/// Recomputing everything is slow: longer continuations are left to the cached stages.
+constexpr std::size_t kLongestRecompute = 48;
+
+std::vector<int> promptAndOutput(const GreedyCase& golden) {
+  std::vector<int> ids = golden.prompt_ids;
+  ids.insert(ids.end(), golden.output_ids.begin(), golden.output_ids.end());
+  return ids;
+}
+
+}  // namespace
+
+TEST_SUITE("greedy-recompute") {
+  TEST_CASE("the prompt is kept and the golden ids follow it") {
+    INFO(kGreedyRecomputeHint);
+    for (const std::string& model : kFixtureModels)
+      for (const GreedyCase& golden : greedyCases(model)) {
+        const std::vector<int> expected = promptAndOutput(golden);
+        if (expected.size() > kLongestRecompute) continue;
+        checkSameIds(adapters::runGreedyRecompute(fixtureParameters(model), golden.prompt_ids, golden.max_tokens),
+                     expected, golden.name);
+      }
+  }
+
+  TEST_CASE("no new id is asked for: the prompt alone comes back") {
+    INFO(kGreedyRecomputeHint);
+    const std::vector<int> prompt = {7, 0, 258, 7};
+    checkSameIds(adapters::runGreedyRecompute(fixtureParameters("odd-gpt2"), prompt, 0), prompt, "n = 0");
+  }
+
+  TEST_CASE("the same call gives the same ids again") {
+    INFO(kGreedyRecomputeHint);
+    for (const std::string model : {"odd-gpt2", "odd-gpt2-untied"}) {
+      const GreedyCase golden = greedyCases(model).at(1);
+      const auto run = [&] {
+        return adapters::runGreedyRecompute(fixtureParameters(model), golden.prompt_ids, golden.max_tokens);
+      };
+      const std::vector<int> first = run();
+      checkSameIds(run(), first, golden.name);
+    }
+  }
+}

@@ -1,0 +1,63 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "adapters.hpp"
+#include "driftless/argmax.hpp"
+#include "driftless/reference.hpp"
+#include "support/fixtures.hpp"
+#include "support/tolerance.hpp"
+
+using namespace driftless::test;
+using driftless::Index, driftless::Matrix, driftless::RowVector;
+
+namespace {
+
+constexpr char kPerStepIdentityHint[] =
+    "hint: if an early step is out of tolerance, see full-decode-step; if it takes many steps, look at what grows with "
+    "the cache (positions, the number of keys, a buffer that is not cleared). If only bits differ from a prefill from "
+    "scratch, the two add the same numbers in another order: matrix products over one row and over many take different "
+    "routes through a linear algebra library. Compute each row of a prefill by itself, exactly as a decode step does.";
+
+constexpr std::size_t kSteps = 64;
+
+/// Checks every step of a generation whose ids are known: steps ids behind the prompt, or as many as the case has.
+void checkEveryStep(const std::string& model, const GreedyCase& golden) {
+  const std::size_t steps = std::min(golden.output_ids.size(), kSteps);
+  const std::vector<int> next_ids(golden.output_ids.begin(),
+                                  golden.output_ids.begin() + static_cast<std::ptrdiff_t>(steps) - 1);
+  const adapters::Model& implementation = fixtureModel<adapters::Model>(model);
+  const Matrix<float> logits = adapters::runStepwise(implementation, golden.prompt_ids, next_ids);
+  REQUIRE(logits.rows() == static_cast<Index>(steps));
+
+  std::vector<int> ids = golden.prompt_ids;
+  for (std::size_t step = 0; step < steps; ++step) {
+    const RowVector<float> row = logits.row(static_cast<Index>(step));
+    const std::string where = golden.name + ", step " + std::to_string(step);
+    checkClose(row, driftless::lastLogits<float>(ids, fixtureParameters(model)), where + ", recomputed");
+    const Index size = static_cast<Index>(ids.size());
+    checkSameBits(row, adapters::runPrefill(implementation, ids, {size}).logits, where + ", prefilled from scratch");
+    ids.push_back(golden.output_ids[step]);
+  }
+}
+
+}  // namespace
+
+TEST_SUITE("per-step-identity") {
+  TEST_CASE("every step of 64 agrees with a recompute, and bit for bit with a prefill from scratch") {
+    INFO(kPerStepIdentityHint);
+    const GreedyCase once_upon = greedyCases("tales-gpt2").at(3);
+    REQUIRE(once_upon.output_ids.size() >= kSteps);
+    checkEveryStep("tales-gpt2", once_upon);
+  }
+
+  TEST_CASE("models of awkward shapes keep every step up to the end of their context") {
+    INFO(kPerStepIdentityHint);
+    for (const std::string& model : kFixtureModels) {
+      if (model == "tales-gpt2") continue;
+      for (const GreedyCase& golden : greedyCases(model)) checkEveryStep(model, golden);
+    }
+  }
+}
