@@ -27,14 +27,14 @@ TEST_SUITE("attn-step") {
     INFO(kAttnStepHint);
     for (const std::string& model : kFixtureModels) {
       const driftless::Parameters<float>& parameters = fixtureParameters(model);
-      const LogitsCase longest_odd = logitsCases(model).at(4);
-      Matrix<float> stream = reference::embed<float>(longest_odd.prompt_ids, parameters);
+      const LogitsCase prompt = logitsCases(model).at(4);  // 40 tokens, or as many as the context holds
+      Matrix<float> stream = reference::embed<float>(prompt.prompt_ids, parameters);
       for (Index layer = 0; layer < parameters.config.n_layer; ++layer) {
         const auto& block = parameters.h[static_cast<std::size_t>(layer)];
         const Matrix<float> x = reference::layerNorm(stream, block.ln_1, parameters.config.layer_norm_epsilon);
         checkClose(adapters::runAttnStep(fixtureModel<adapters::Model>(model), layer, x),
                    reference::attention(x, block.attn, parameters.config, layer),
-                   longest_odd.name + ", layer " + std::to_string(layer));
+                   prompt.name + ", layer " + std::to_string(layer));
         stream = reference::block(stream, parameters, layer);
       }
     }
