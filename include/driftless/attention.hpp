@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <span>
 #include <string>
 
 #include "driftless/cache.hpp"
@@ -13,14 +12,6 @@
 namespace driftless {
 
 namespace detail {
-
-/// Consecutive new rows of one sequence among the rows of a step, and the cache that they go on from.
-template <class Scalar, class CacheStored>
-struct Segment {
-  LayerCache<Scalar, CacheStored>* cache;
-  Index first_row;
-  Index rows;
-};
 
 /// Turns the scores of one row over `count` keys into weights, in place, and returns their sum, by which the weighted
 /// sum of the values is still to be divided. Writes up to the next whole lanes.
@@ -49,7 +40,7 @@ Scalar exponentiate(Scalar* scores, Index count) {
 /// more.
 template <class Scalar, class CacheStored>
 void attendTile(const LayerCache<Scalar, CacheStored>& cache, Index head, Index keys, Index first_row, Index rows,
-                Workspace<Scalar>& workspace, int thread) {
+                Workspace<Scalar, CacheStored>& workspace, int thread) {
   constexpr Index kBlock = LayerCache<Scalar, CacheStored>::kBlock;
   const Index D = cache.headSize();
   const Index width = cache.paddedHeadSize();
@@ -90,11 +81,11 @@ void attendTile(const LayerCache<Scalar, CacheStored>& cache, Index head, Index 
   }
 }
 
-/// out [T, C] = c_proj(attention(c_attn(x [T, C]))). Every segment's rows become part of its cache.
+/// out [T, C] = c_proj(attention(c_attn(x [T, C]))). The rows of workspace.segments become part of their caches.
 template <class Scalar, class Stored, class CacheStored>
-void attnStep(const Rows<Scalar>& x, const Attention<Scalar, Stored>& attn,
-              std::span<const Segment<Scalar, CacheStored>> segments, ThreadPool& pool, Workspace<Scalar>& workspace,
-              Rows<Scalar>& out) {
+void attnStep(const Rows<Scalar>& x, const Attention<Scalar, Stored>& attn, ThreadPool& pool,
+              Workspace<Scalar, CacheStored>& workspace, Rows<Scalar>& out) {
+  const auto& segments = workspace.segments;
   const Index C = x.cols();
   const Index H = attn.n_head;
   const Index D = C / H;
@@ -152,10 +143,10 @@ template <class Scalar, class Stored, class CacheStored>
 Matrix<Scalar> attnStep(const Matrix<Scalar>& x, const Attention<Scalar, Stored>& attn,
                         LayerCache<Scalar, CacheStored>& cache) {
   detail::checkLayerStep(x, attn.c_proj.weight.out(), cache);
-  const detail::Segment<Scalar, CacheStored> segment{&cache, 0, x.rows()};
   detail::ThreadPool pool(1);
-  detail::Workspace<Scalar> workspace;
-  detail::attnStep(detail::rowsOf(x), attn, std::span(&segment, 1), pool, workspace, workspace.update);
+  detail::Workspace<Scalar, CacheStored> workspace;
+  workspace.segments = {{&cache, 0, x.rows()}};
+  detail::attnStep(detail::rowsOf(x), attn, pool, workspace, workspace.update);
   return workspace.update.matrix();
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cmath>
-#include <span>
 
 #include "driftless/attention.hpp"
 
@@ -77,22 +76,21 @@ Lanes<Scalar> activate(Activation activation, const Lanes<Scalar>& x) {
 
 /// out [T, C] = c_proj(activation(c_fc(x [T, C]))).
 template <class Scalar, class Stored>
-void mlp(const Rows<Scalar>& x, const Mlp<Scalar, Stored>& mlp, ThreadPool& pool, Workspace<Scalar>& workspace,
+void mlp(const Rows<Scalar>& x, const Mlp<Scalar, Stored>& mlp, ThreadPool& pool, Rows<Scalar>& hidden,
          Rows<Scalar>& out) {
-  linear(x, mlp.c_fc, pool, workspace.hidden,
+  linear(x, mlp.c_fc, pool, hidden,
          [&](const Lanes<Scalar>& value) { return activate(mlp.activation_function, value); });
-  linear(workspace.hidden, mlp.c_proj, pool, out);
+  linear(hidden, mlp.c_proj, pool, out);
 }
 
-/// Takes the residual stream workspace.x [T, C] through one block.
+/// Takes the residual stream workspace.x [T, C] through one block. Its rows are those of workspace.segments.
 template <class Scalar, class Stored, class CacheStored>
-void blockStep(const Block<Scalar, Stored>& block, std::span<const Segment<Scalar, CacheStored>> segments,
-               ThreadPool& pool, Workspace<Scalar>& workspace) {
+void blockStep(const Block<Scalar, Stored>& block, ThreadPool& pool, Workspace<Scalar, CacheStored>& workspace) {
   layerNorm(workspace.x, block.ln_1, pool, workspace.normed);
-  attnStep(workspace.normed, block.attn, segments, pool, workspace, workspace.update);
+  attnStep(workspace.normed, block.attn, pool, workspace, workspace.update);
   workspace.x.matrix() += workspace.update.matrix();
   layerNorm(workspace.x, block.ln_2, pool, workspace.normed);
-  mlp(workspace.normed, block.mlp, pool, workspace, workspace.update);
+  mlp(workspace.normed, block.mlp, pool, workspace.hidden, workspace.update);
   workspace.x.matrix() += workspace.update.matrix();
 }
 
@@ -113,9 +111,9 @@ template <class Scalar, class Stored>
 Matrix<Scalar> mlp(const Matrix<Scalar>& x, const Mlp<Scalar, Stored>& mlp) {
   detail::checkWidth(x, mlp.c_fc.weight.in());
   detail::ThreadPool pool(1);
-  detail::Workspace<Scalar> workspace;
-  detail::mlp(detail::rowsOf(x), mlp, pool, workspace, workspace.update);
-  return workspace.update.matrix();
+  detail::Rows<Scalar> hidden, out;
+  detail::mlp(detail::rowsOf(x), mlp, pool, hidden, out);
+  return out.matrix();
 }
 
 /// One block over T new rows of one sequence: x + attnStep(ln_1(x)), then that + mlp(ln_2(that)). x is the residual
@@ -124,11 +122,11 @@ template <class Scalar, class Stored, class CacheStored>
 Matrix<Scalar> blockStep(const Matrix<Scalar>& x, const Block<Scalar, Stored>& block,
                          LayerCache<Scalar, CacheStored>& cache) {
   detail::checkLayerStep(x, block.ln_1.width, cache);
-  const detail::Segment<Scalar, CacheStored> segment{&cache, 0, x.rows()};
   detail::ThreadPool pool(1);
-  detail::Workspace<Scalar> workspace;
+  detail::Workspace<Scalar, CacheStored> workspace;
+  workspace.segments = {{&cache, 0, x.rows()}};
   workspace.x = detail::rowsOf(x);
-  detail::blockStep(block, std::span(&segment, 1), pool, workspace);
+  detail::blockStep(block, pool, workspace);
   return workspace.x.matrix();
 }
 

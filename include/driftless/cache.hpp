@@ -148,14 +148,20 @@ class ModelCache {
     return copy;
   }
 
-  detail::Workspace<Scalar>& workspace() { return workspace_; }
+  /// What its steps compute in. The logits that prefill and decodeStep return live here.
+  struct StepMemory {
+    detail::Workspace<Scalar, Stored> workspace;
+    RowVector<Scalar> logits;     ///< [V] of one sequence
+    Matrix<Scalar> batch_logits;  ///< [B, V] of several
+  };
+  StepMemory& memory() { return memory_; }
 
  private:
   explicit ModelCache(Threads threads) : threads_(std::move(threads)) {}
 
   Threads threads_;
   std::vector<LayerCache<Scalar, Stored>> layers_;
-  detail::Workspace<Scalar> workspace_;
+  StepMemory memory_;
 };
 
 template <class Scalar, class WeightStored>

@@ -202,12 +202,12 @@ class Checkpoint {
 
   /// One of the model's tensors, by its name without `transformer.`; the dtype is not `other`.
   /// The view is valid for as long as the checkpoint lives. Throws ArgumentError for a name that is not the model's.
-  TensorView tensor(const std::string& name) const {
-    const auto found = positions_.find(name);
-    if (found == positions_.end()) {
-      throw ArgumentError(weights_path_ + ": the model has no tensor " + detail::quotedName(name));
-    }
-    return tensors_[found->second].tensor.view;
+  TensorView tensor(const std::string& name) const { return find(name).view; }
+
+  /// Gives back the memory that reading a tensor took; it can be read again. Throws as `tensor` does.
+  void release(const std::string& name) const {
+    const SafetensorsTensor& tensor = find(name);
+    detail::releasePages({tensor.view.data, tensor.bytes});
   }
 
  private:
@@ -220,6 +220,14 @@ class Checkpoint {
   /// The head never carries the prefix: a name that has both is some other tensor's.
   static bool isPrefixed(const std::string& name) {
     return name.starts_with(kPrefix) && std::string_view(name).substr(kPrefix.size()) != kHead;
+  }
+
+  const SafetensorsTensor& find(const std::string& name) const {
+    const auto found = positions_.find(name);
+    if (found == positions_.end()) {
+      throw ArgumentError(weights_path_ + ": the model has no tensor " + detail::quotedName(name));
+    }
+    return tensors_[found->second].tensor;
   }
 
   StoredTensors takeStock() const {
@@ -312,18 +320,23 @@ Parameters<Scalar> loadParameters(const std::filesystem::path& path) {
   forEachTensor(parameters, [&](const std::string& name, auto& target, Index rows, Index cols) {
     const TensorView tensor = checkpoint.tensor(name);
     target.resize(rows, cols);
-    for (Index row = 0; row < rows; ++row) readRow(tensor, row, target.data() + row * cols);
+    for (Index row = 0; row < rows; ++row) readElements(tensor, row, 0, cols, target.data() + row * cols);
   });
   return parameters;
 }
 
-/// Reads a model and packs it for multiplication, straight from the mapped file; `path` and errors as in Checkpoint.
+/// Reads a model and packs it for multiplication, straight from the mapped file and without a second copy of more than
+/// one tensor; `path` and errors as in Checkpoint.
 template <class Scalar = float, class Stored = Scalar>
 Weights<Scalar, Stored> loadWeights(const std::filesystem::path& path, Threads threads = Threads()) {
   const Checkpoint checkpoint(path);
-  return Weights<Scalar, Stored>(
-      checkpoint.config(), checkpoint.hasHead(), [&](const std::string& name) { return checkpoint.tensor(name); },
-      std::move(threads));
+  std::string packed;  // the tensor before, done with when the next is asked for
+  const auto source = [&](const std::string& name) {
+    if (!packed.empty()) checkpoint.release(packed);
+    packed = name;
+    return checkpoint.tensor(name);
+  };
+  return Weights<Scalar, Stored>(checkpoint.config(), checkpoint.hasHead(), source, std::move(threads));
 }
 
 }  // namespace driftless

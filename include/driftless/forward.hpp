@@ -11,16 +11,24 @@
 
 namespace driftless {
 
+/// New tokens of one sequence, and the cache that they go on from, at the positions from cache->length() on.
+template <class Scalar, class CacheStored = Scalar>
+struct Chunk {
+  std::span<const int> ids;
+  ModelCache<Scalar, CacheStored>* cache;
+};
+
 namespace detail {
 
-/// Rows that go through the model together. A longer prompt is run in pieces, which bounds the room it needs.
+/// Rows that go through the model together. Longer prompts are run in pieces, which bounds the room they need.
 inline constexpr Index kMaxStepRows = 512;
 
-/// Throws before a step writes anything: whether `ids` can go on from the cache.
+/// Throws before a step writes anything: whether a chunk's ids can go on from its cache.
 template <class Scalar, class Stored, class CacheStored>
-void checkStep(std::span<const int> ids, const Weights<Scalar, Stored>& weights,
-               const ModelCache<Scalar, CacheStored>& cache) {
+void checkChunk(const Chunk<Scalar, CacheStored>& chunk, const Weights<Scalar, Stored>& weights) {
   const Config& config = weights.config;
+  const ModelCache<Scalar, CacheStored>& cache = *chunk.cache;
+  const std::span<const int> ids = chunk.ids;
   if (cache.layers() != config.n_layer || cache.capacity() != config.n_positions ||
       cache.layer(0).heads() != config.n_head || cache.layer(0).headSize() != config.headSize())
     throw ArgumentError("the cache was made for a model of another shape than these weights");
@@ -41,54 +49,102 @@ void checkStep(std::span<const int> ids, const Weights<Scalar, Stored>& weights,
                       "), got " + std::to_string(ids.size()));
 }
 
+template <class Scalar, class Stored, class CacheStored>
+void checkChunks(std::span<const Chunk<Scalar, CacheStored>> chunks, const Weights<Scalar, Stored>& weights) {
+  if (chunks.empty()) throw ArgumentError("expected at least one sequence, got none");
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    checkChunk(chunks[i], weights);
+    for (std::size_t j = 0; j < i; ++j)
+      if (chunks[i].cache == chunks[j].cache)
+        throw ArgumentError("expected a cache of its own for every sequence, got the same one for sequences " +
+                            std::to_string(j) + " and " + std::to_string(i));
+  }
+}
+
 /// out [C] = wte[id] + wpe[position].
 template <class Scalar, class Stored>
 void embedToken(int id, Index position, const Weights<Scalar, Stored>& weights, Scalar* out) {
-  for (Index c = 0; c < weights.config.n_embd; ++c)
-    out[c] = static_cast<Scalar>(weights.wte.columns.element(c, id)) + weights.wpe(position, c);
-}
-
-/// One piece of a step: takes `ids` from their embedding through all blocks, leaving ln_f's output [T, C] in
-/// workspace.normed.
-template <class Scalar, class Stored, class CacheStored>
-void forward(std::span<const int> ids, const Weights<Scalar, Stored>& weights, ModelCache<Scalar, CacheStored>& cache) {
-  ThreadPool& pool = cache.threads().pool();
-  Workspace<Scalar>& workspace = cache.workspace();
-  const Index rows = static_cast<Index>(ids.size());
-  const Index past = cache.length();
-  workspace.x.resize(rows, weights.config.n_embd);
-  for (Index row = 0; row < rows; ++row)
-    embedToken(ids[static_cast<std::size_t>(row)], past + row, weights, workspace.x.row(row));
-  for (Index layer = 0; layer < cache.layers(); ++layer) {
-    const Segment<Scalar, CacheStored> segment{&cache.layer(layer), 0, rows};
-    blockStep(weights.h[static_cast<std::size_t>(layer)], std::span(&segment, 1), pool, workspace);
+  const PackedMatrix<Stored>& wte = weights.wte.columns;
+  for (Index c = 0; c < weights.config.n_embd; ++c) {
+    const Scalar element = static_cast<Scalar>(wte.element(c, id));
+    if constexpr (kIsQuantized<Stored>)
+      out[c] = fusedMultiplyAdd(element, static_cast<Scalar>(wte.scale()[id]), weights.wpe(position, c));
+    else
+      out[c] = element + weights.wpe(position, c);
   }
-  layerNorm(workspace.x, weights.ln_f, pool, workspace.normed);
 }
 
-/// logits [T, V] of final hidden states x [T, C].
+/// logits [T, V], row after row, of final hidden states x [T, C].
 template <class Scalar, class Stored>
 void unembed(const Rows<Scalar>& x, const Weights<Scalar, Stored>& weights, ThreadPool& pool, Scalar* logits) {
   const Index V = weights.config.vocab_size;
   // Which of its many NaNs a processor returns depends on the instruction; one of them stands for all.
   const auto nan = Lanes<Scalar>::broadcast(std::numeric_limits<Scalar>::quiet_NaN());
+  const auto zero = Lanes<Scalar>::broadcast(Scalar(0));
   multiply(x, weights.head(), pool, [&](Index row, Index column, const Lanes<Scalar>& sums) {
     Scalar values[kLanes];
-    replaceNaN(sums, nan).store(values);
+    replaceNaN(addScaled(weights.head(), column, sums, zero), nan).store(values);
     std::copy_n(values, std::min(kLanes, V - column), logits + row * V + column);
   });
 }
 
-/// Runs ids through the model in pieces; after each, take(first) may look at workspace.normed.
+/// Runs the chunks through the model, up to kMaxStepRows rows at a time. After each such piece,
+/// take(chunk, first, rows, row) may look at ln_f's output: `rows` rows of workspace.normed from `row` on are those of
+/// the chunk's ids from `first` on.
 template <class Scalar, class Stored, class CacheStored, class Take>
-void forwardInPieces(std::span<const int> ids, const Weights<Scalar, Stored>& weights,
-                     ModelCache<Scalar, CacheStored>& cache, Take take) {
-  checkStep(ids, weights, cache);
-  for (std::size_t first = 0; first < ids.size(); first += kMaxStepRows) {
-    const std::span<const int> piece = ids.subspan(first, std::min<std::size_t>(kMaxStepRows, ids.size() - first));
-    forward(piece, weights, cache);
-    take(static_cast<Index>(first));
+void forward(std::span<const Chunk<Scalar, CacheStored>> chunks, const Weights<Scalar, Stored>& weights,
+             ThreadPool& pool, Workspace<Scalar, CacheStored>& workspace, Take take) {
+  std::size_t chunk = 0;
+  Index first = 0;  // the chunk's next id
+  while (chunk < chunks.size()) {
+    const std::size_t first_chunk = chunk;
+    const Index first_id = first;
+    Index rows = 0;
+    workspace.segments.clear();
+    while (chunk < chunks.size() && rows < kMaxStepRows) {
+      const Index ids = static_cast<Index>(chunks[chunk].ids.size());
+      const Index count = std::min(kMaxStepRows - rows, ids - first);
+      workspace.segments.push_back({nullptr, rows, count});
+      rows += count;
+      first += count;
+      if (first == ids) ++chunk, first = 0;
+    }
+
+    const auto eachSegment = [&](auto&& visit) {
+      for (std::size_t i = 0; i < workspace.segments.size(); ++i)
+        visit(first_chunk + i, i == 0 ? first_id : Index{0}, workspace.segments[i]);
+    };
+    workspace.x.resize(rows, weights.config.n_embd);
+    eachSegment([&](std::size_t of, Index from, const Segment<Scalar, CacheStored>& segment) {
+      for (Index row = 0; row < segment.rows; ++row)
+        embedToken(chunks[of].ids[static_cast<std::size_t>(from + row)], chunks[of].cache->length() + row, weights,
+                   workspace.x.row(segment.first_row + row));
+    });
+    for (Index layer = 0; layer < weights.config.n_layer; ++layer) {
+      eachSegment([&](std::size_t of, Index, Segment<Scalar, CacheStored>& segment) {
+        segment.cache = &chunks[of].cache->layer(layer);
+      });
+      blockStep(weights.h[static_cast<std::size_t>(layer)], pool, workspace);
+    }
+    layerNorm(workspace.x, weights.ln_f, pool, workspace.normed);
+    eachSegment([&](std::size_t of, Index from, const Segment<Scalar, CacheStored>& segment) {
+      take(of, from, segment.rows, segment.first_row);
+    });
   }
+}
+
+/// Runs the chunks through the model and writes the logits [B, V] of each one's last id, row after row.
+template <class Scalar, class Stored, class CacheStored>
+void lastLogits(std::span<const Chunk<Scalar, CacheStored>> chunks, const Weights<Scalar, Stored>& weights,
+                Scalar* logits) {
+  ThreadPool& pool = chunks.front().cache->threads().pool();
+  Workspace<Scalar, CacheStored>& workspace = chunks.front().cache->memory().workspace;
+  workspace.last.resize(static_cast<Index>(chunks.size()), weights.config.n_embd);
+  forward(chunks, weights, pool, workspace, [&](std::size_t chunk, Index, Index rows, Index row) {
+    std::copy_n(workspace.normed.row(row + rows - 1), weights.config.n_embd,
+                workspace.last.row(static_cast<Index>(chunk)));
+  });
+  unembed(workspace.last, weights, pool, logits);
 }
 
 }  // namespace detail
@@ -127,36 +183,77 @@ Matrix<Scalar> unembed(const Matrix<Scalar>& x, const Weights<Scalar, Stored>& w
 template <class Scalar, class Stored, class CacheStored>
 const RowVector<Scalar>& prefill(std::span<const int> promptIds, const Weights<Scalar, Stored>& weights,
                                  ModelCache<Scalar, CacheStored>& cache) {
-  detail::forwardInPieces(promptIds, weights, cache, [](Index) {});
-  detail::Workspace<Scalar>& workspace = cache.workspace();
-  workspace.last.resize(1, weights.config.n_embd);
-  workspace.last.matrix() = workspace.normed.matrix().bottomRows(1);
-  workspace.logits.resize(weights.config.vocab_size);
-  detail::unembed(workspace.last, weights, cache.threads().pool(), workspace.logits.data());
-  return workspace.logits;
+  const Chunk<Scalar, CacheStored> chunk{promptIds, &cache};
+  detail::checkChunk(chunk, weights);
+  RowVector<Scalar>& logits = cache.memory().logits;
+  logits.resize(weights.config.vocab_size);
+  detail::lastLogits(std::span(&chunk, 1), weights, logits.data());
+  return logits;
+}
+
+/// As prefill, for several sequences at once, each with a cache of its own: logits [B, V], row b of chunks[b]'s last
+/// id. They stay in the first chunk's cache until its next step. Each row's bits are those of a sequence run alone.
+template <class Scalar, class Stored, class CacheStored>
+const Matrix<Scalar>& prefill(std::span<const Chunk<Scalar, CacheStored>> chunks,
+                              const Weights<Scalar, Stored>& weights) {
+  detail::checkChunks(chunks, weights);
+  Matrix<Scalar>& logits = chunks.front().cache->memory().batch_logits;
+  logits.resize(static_cast<Index>(chunks.size()), weights.config.vocab_size);
+  detail::lastLogits(chunks, weights, logits.data());
+  return logits;
 }
 
 /// As prefill, but returns the logits of every token: [T, V], row t for what follows promptIds[t].
 template <class Scalar, class Stored, class CacheStored>
 Matrix<Scalar> prefillLogits(std::span<const int> promptIds, const Weights<Scalar, Stored>& weights,
                              ModelCache<Scalar, CacheStored>& cache) {
+  const Chunk<Scalar, CacheStored> chunk{promptIds, &cache};
+  detail::checkChunk(chunk, weights);
   Matrix<Scalar> logits(static_cast<Index>(promptIds.size()), weights.config.vocab_size);
-  detail::forwardInPieces(promptIds, weights, cache, [&](Index first) {
-    detail::unembed(cache.workspace().normed, weights, cache.threads().pool(), logits.row(first).data());
+  detail::ThreadPool& pool = cache.threads().pool();
+  auto& workspace = cache.memory().workspace;
+  detail::forward(std::span(&chunk, 1), weights, pool, workspace, [&](std::size_t, Index first, Index, Index) {
+    detail::unembed(workspace.normed, weights, pool, logits.row(first).data());
   });
   return logits;
 }
 
+namespace detail {
+
+inline void checkPosition(Index position, Index length) {
+  if (position != length)
+    throw ArgumentError("decodeStep: expected position " + std::to_string(length) + ", the cache's length, got " +
+                        std::to_string(position));
+}
+
+}  // namespace detail
+
 /// Advances a sequence by one token at `position`, which must be the cache's length: positions are absolute and go on
 /// counting from the prompt. Returns the logits [V] of the next token, as prefill does. Errors as for prefill, and
-/// ArgumentError for any other position.
+/// ArgumentError for any other position. Allocates nothing after the first step.
 template <class Scalar, class Stored, class CacheStored>
 const RowVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar, Stored>& weights,
                                     ModelCache<Scalar, CacheStored>& cache) {
-  if (position != cache.length())
-    throw ArgumentError("decodeStep: expected position " + std::to_string(cache.length()) +
-                        ", the cache's length, got " + std::to_string(position));
+  detail::checkPosition(position, cache.length());
   return prefill(std::span(&id, 1), weights, cache);
+}
+
+/// Advances several sequences by one token each: ids[b] at positions[b] in caches[b]. Returns logits [B, V]; row b's
+/// bits are those of sequence b run alone. Errors as above, before any cache is written.
+template <class Scalar, class Stored, class CacheStored>
+const Matrix<Scalar>& decodeStep(std::span<const int> ids, std::span<const Index> positions,
+                                 const Weights<Scalar, Stored>& weights,
+                                 std::span<ModelCache<Scalar, CacheStored>* const> caches) {
+  if (ids.size() != caches.size() || positions.size() != caches.size())
+    throw ArgumentError("decodeStep: expected an id and a position for each of " + std::to_string(caches.size()) +
+                        " caches, got " + std::to_string(ids.size()) + " ids and " + std::to_string(positions.size()) +
+                        " positions");
+  std::vector<Chunk<Scalar, CacheStored>> chunks;
+  for (std::size_t i = 0; i < caches.size(); ++i) {
+    detail::checkPosition(positions[i], caches[i]->length());
+    chunks.push_back({ids.subspan(i, 1), caches[i]});
+  }
+  return prefill(std::span<const Chunk<Scalar, CacheStored>>(chunks), weights);
 }
 
 }  // namespace driftless

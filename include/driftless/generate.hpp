@@ -119,45 +119,118 @@ struct Generation {
   FinishReason finish_reason = FinishReason::length;
 };
 
-/// Continues a prompt: a fresh cache, prefill, then choose a token, emit it, decode it. The first token comes from the
-/// prefill's logits, and nothing is decoded after the last one. Every id is passed to onToken as soon as it is chosen;
-/// onToken may return false to stop behind it.
+/// Called with every id as soon as it is chosen, and the index of its prompt; false stops that sequence behind it.
+using OnToken = std::function<bool(std::size_t prompt, int id)>;
+
+namespace detail {
+
+/// One sequence on its way: what it has generated, and the cache it is generated with.
+template <class Scalar, class CacheStored>
+struct Sequence {
+  std::size_t prompt;
+  std::vector<int> ids;  ///< the prompt and what follows it
+  std::mt19937_64 engine;
+  ModelCache<Scalar, CacheStored>* cache;
+  Generation generation;
+
+  /// Chooses the next id by the logits of the last one. False where that was the end.
+  bool advance(const RowVector<Scalar>& logits, const GenerateOptions& options, const OnToken& onToken) {
+    const auto finish = [&](FinishReason reason) {
+      generation.finish_reason = reason;
+      return false;
+    };
+    const int id = sample(logits, options.sampling, engine);
+    if (std::ranges::find(options.stop_ids, id) != options.stop_ids.end()) return finish(FinishReason::stop);
+    ids.push_back(id);
+    generation.output_ids.push_back(id);
+    if (!onToken(prompt, id)) return finish(FinishReason::callback);
+    if (static_cast<Index>(generation.output_ids.size()) == options.max_tokens) return finish(FinishReason::length);
+    if (cache->length() == cache->capacity()) return finish(FinishReason::context_full);
+    return true;
+  }
+
+  /// The ids whose logits are to be computed next.
+  Chunk<Scalar, CacheStored> nextChunk(bool use_cache) {
+    if (!use_cache) cache->reset();
+    return {std::span<const int>(ids).subspan(static_cast<std::size_t>(cache->length())), cache};
+  }
+};
+
+}  // namespace detail
+
+/// Continues prompts: prefill, then choose a token, emit it, decode it. The first token comes from the prefill's
+/// logits, and nothing is decoded after a sequence's last one. As many sequences run together as there are caches,
+/// whose contents are forgotten; where one ends, the next prompt takes its place. What a prompt yields, to the bit and
+/// in the order of `prompts`, does not depend on its company: each draws from an engine of its own with the same seed.
 ///
-/// Throws ArgumentError for bad options or ids and ContextFull where the prompt alone has more than n_positions tokens.
+/// Throws ArgumentError for bad options or ids and ContextFull where a prompt alone has more than n_positions tokens,
+/// before anything is generated.
+template <class Scalar, class Stored, class CacheStored>
+std::vector<Generation> generateTokens(std::span<const std::span<const int>> prompts, const GenerateOptions& options,
+                                       const Weights<Scalar, Stored>& weights,
+                                       std::span<ModelCache<Scalar, CacheStored>> caches, const OnToken& onToken) {
+  checkSampling(options.sampling);
+  if (options.max_tokens < 0)
+    throw ArgumentError("expected max_tokens of 0 or more, got " + std::to_string(options.max_tokens));
+  if (caches.empty()) throw ArgumentError("expected at least one cache, got none");
+  std::vector<ModelCache<Scalar, CacheStored>*> free;
+  for (ModelCache<Scalar, CacheStored>& cache : caches) {
+    cache.reset();
+    free.push_back(&cache);
+  }
+  for (const std::span<const int> prompt : prompts)
+    detail::checkChunk(Chunk<Scalar, CacheStored>{prompt, &caches.front()}, weights);
+
+  std::vector<Generation> generations(prompts.size());
+  if (options.max_tokens == 0) return generations;
+  std::vector<detail::Sequence<Scalar, CacheStored>> running;
+  std::vector<Chunk<Scalar, CacheStored>> chunks;
+  std::size_t next = 0;
+  while (next < prompts.size() || !running.empty()) {
+    for (; next < prompts.size() && !free.empty(); ++next) {
+      free.back()->reset();
+      running.push_back({next,
+                         {prompts[next].begin(), prompts[next].end()},
+                         std::mt19937_64(options.sampling.seed),
+                         free.back(),
+                         {}});
+      free.pop_back();
+    }
+    chunks.clear();
+    for (auto& sequence : running) chunks.push_back(sequence.nextChunk(options.use_cache));
+    const Matrix<Scalar>& logits = prefill(std::span<const Chunk<Scalar, CacheStored>>(chunks), weights);
+    Index row = 0;
+    std::erase_if(running, [&](detail::Sequence<Scalar, CacheStored>& sequence) {
+      if (sequence.advance(logits.row(row++), options, onToken)) return false;
+      generations[sequence.prompt] = std::move(sequence.generation);
+      free.push_back(sequence.cache);
+      return true;
+    });
+  }
+  return generations;
+}
+
+/// The same for a list of prompts, up to sixteen at a time.
+template <class Scalar, class Stored>
+std::vector<Generation> generateTokens(
+    const std::vector<std::vector<int>>& prompts, const GenerateOptions& options,
+    const Weights<Scalar, Stored>& weights, const OnToken& onToken = [](std::size_t, int) { return true; }) {
+  constexpr std::size_t kTogether = 16;
+  std::vector<ModelCache<Scalar>> caches;
+  for (std::size_t i = 0; i < std::clamp(prompts.size(), std::size_t{1}, kTogether); ++i) caches.emplace_back(weights);
+  const std::vector<std::span<const int>> views(prompts.begin(), prompts.end());
+  return generateTokens<Scalar, Stored, Scalar>(views, options, weights, caches, onToken);
+}
+
+/// The same for one prompt.
 template <class Scalar, class Stored>
 Generation generateTokens(
     std::span<const int> promptIds, const GenerateOptions& options, const Weights<Scalar, Stored>& weights,
     const std::function<bool(int id)>& onToken = [](int) { return true; }) {
-  checkSampling(options.sampling);
-  if (options.max_tokens < 0)
-    throw ArgumentError("expected max_tokens of 0 or more, got " + std::to_string(options.max_tokens));
-  ModelCache cache(weights);
-  detail::checkStep(promptIds, weights, cache);
-  Generation generation;
-  if (options.max_tokens == 0) return generation;
-
-  std::mt19937_64 engine(options.sampling.seed);
-  std::vector<int> ids(promptIds.begin(), promptIds.end());
-  prefill(promptIds, weights, cache);
-  for (;;) {
-    const int id = sample(cache.workspace().logits, options.sampling, engine);
-    const auto finish = [&](FinishReason reason) {
-      generation.finish_reason = reason;
-      return generation;
-    };
-    if (std::ranges::find(options.stop_ids, id) != options.stop_ids.end()) return finish(FinishReason::stop);
-    generation.output_ids.push_back(id);
-    if (!onToken(id)) return finish(FinishReason::callback);
-    if (static_cast<Index>(generation.output_ids.size()) == options.max_tokens) return finish(FinishReason::length);
-    if (cache.length() == cache.capacity()) return finish(FinishReason::context_full);
-    if (options.use_cache) {
-      decodeStep(id, cache.length(), weights, cache);
-    } else {
-      ids.push_back(id);
-      cache.reset();
-      prefill(ids, weights, cache);
-    }
-  }
+  ModelCache<Scalar> cache(weights);
+  return generateTokens<Scalar, Stored, Scalar>(std::span(&promptIds, 1), options, weights, std::span(&cache, 1),
+                                                [&](std::size_t, int id) { return onToken(id); })
+      .front();
 }
 
 /// The greedy continuation of a prompt by up to maxTokens ids, fewer where the context is full before. Errors as above.

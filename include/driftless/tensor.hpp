@@ -23,29 +23,30 @@ struct TensorView {
 namespace detail {
 
 template <class Element, class Scalar>
-void convertRow(const TensorView& tensor, Index row, Scalar* out) {
-  const std::byte* source = tensor.data + row * tensor.cols * static_cast<Index>(sizeof(Element));
-  for (Index col = 0; col < tensor.cols; ++col) {
+void convertElements(const TensorView& tensor, Index row, Index col, Index count, Scalar* out) {
+  const std::byte* source = tensor.data + (row * tensor.cols + col) * static_cast<Index>(sizeof(Element));
+  for (Index i = 0; i < count; ++i) {
     Element element;
-    std::memcpy(&element, source + col * static_cast<Index>(sizeof(Element)), sizeof(Element));
-    out[col] = static_cast<Scalar>(element);
+    std::memcpy(&element, source + i * static_cast<Index>(sizeof(Element)), sizeof(Element));
+    out[i] = static_cast<Scalar>(element);
   }
 }
 
 }  // namespace detail
 
-/// Writes one row of the tensor, `cols` elements converted to Scalar, to `out`. The dtype must not be `other`.
+/// Writes `count` elements of one row, from column `col` on and converted to Scalar, to `out`. The dtype must not be
+/// `other`.
 template <class Scalar>
-void readRow(const TensorView& tensor, Index row, Scalar* out) {
+void readElements(const TensorView& tensor, Index row, Index col, Index count, Scalar* out) {
   switch (tensor.dtype) {
     case DType::F64:
-      return detail::convertRow<double>(tensor, row, out);
+      return detail::convertElements<double>(tensor, row, col, count, out);
     case DType::F32:
-      return detail::convertRow<float>(tensor, row, out);
+      return detail::convertElements<float>(tensor, row, col, count, out);
     case DType::F16:
-      return detail::convertRow<Eigen::half>(tensor, row, out);
+      return detail::convertElements<Eigen::half>(tensor, row, col, count, out);
     case DType::BF16:
-      return detail::convertRow<Eigen::bfloat16>(tensor, row, out);
+      return detail::convertElements<Eigen::bfloat16>(tensor, row, col, count, out);
     case DType::other:
       break;
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -90,35 +91,49 @@ struct Weights {
 namespace detail {
 
 template <class Scalar>
-void pack(const TensorView& tensor, RowVector<Scalar>& vector) {
+bool pack(const TensorView& tensor, RowVector<Scalar>& vector, ThreadPool&) {
   vector.setZero(roundUpToLanes(tensor.cols));
-  readRow(tensor, 0, vector.data());
+  readElements(tensor, 0, 0, tensor.cols, vector.data());
+  return true;
 }
 
 template <class Scalar>
-void pack(const TensorView& tensor, Matrix<Scalar>& matrix) {
+bool pack(const TensorView& tensor, Matrix<Scalar>& matrix, ThreadPool&) {
   matrix.resize(tensor.rows, tensor.cols);
-  for (Index row = 0; row < tensor.rows; ++row) readRow(tensor, row, matrix.row(row).data());
+  for (Index row = 0; row < tensor.rows; ++row) readElements(tensor, row, 0, tensor.cols, matrix.row(row).data());
+  return true;
 }
 
+/// The type that numbers pass through on their way into Stored.
 template <class Stored>
-void pack(const TensorView& tensor, PackedMatrix<Stored>& matrix) {
+using PackingScalar = std::conditional_t<std::is_same_v<Stored, double>, double, float>;
+
+template <class Stored>
+bool pack(const TensorView& tensor, PackedMatrix<Stored>& matrix, ThreadPool& pool) {
+  using Scalar = PackingScalar<Stored>;
   matrix = PackedMatrix<Stored>(tensor.rows, tensor.cols);
-  RowVector<Stored> values(tensor.cols);
-  for (Index row = 0; row < tensor.rows; ++row) {
-    readRow(tensor, row, values.data());
-    for (Index column = 0; column < tensor.cols; ++column) matrix.element(row, column) = values[column];
-  }
+  return packPanels<Scalar>(matrix, pool, [&](Index column, Index width, Scalar* block) {
+    const Index count = std::min(width, tensor.cols - column);
+    for (Index row = 0; row < tensor.rows; ++row) {
+      readElements(tensor, row, column, count, block + row * width);
+      std::fill_n(block + row * width + count, width - count, Scalar(0));
+    }
+  });
 }
 
 template <class Stored>
-void pack(const TensorView& tensor, Embedding<Stored>& embedding) {
+bool pack(const TensorView& tensor, Embedding<Stored>& embedding, ThreadPool& pool) {
+  using Scalar = PackingScalar<Stored>;
   embedding.columns = PackedMatrix<Stored>(tensor.cols, tensor.rows);
-  RowVector<Stored> values(tensor.cols);
-  for (Index token = 0; token < tensor.rows; ++token) {
-    readRow(tensor, token, values.data());
-    for (Index row = 0; row < tensor.cols; ++row) embedding.columns.element(row, token) = values[row];
-  }
+  return packPanels<Scalar>(embedding.columns, pool, [&](Index token, Index width, Scalar* block) {
+    const Index count = std::min(width, tensor.rows - token);
+    std::fill_n(block, tensor.cols * width, Scalar(0));
+    RowVector<Scalar> row(tensor.cols);
+    for (Index i = 0; i < count; ++i) {
+      readElements(tensor, token + i, 0, tensor.cols, row.data());
+      for (Index c = 0; c < tensor.cols; ++c) block[c * width + i] = row[c];
+    }
+  });
 }
 
 inline std::string shapeText(Index rows, Index cols) {
@@ -149,8 +164,10 @@ Weights<Scalar, Stored>::Weights(const Config& model_config, bool has_head, cons
                                  Threads thread_pool)
     : config(model_config), threads(std::move(thread_pool)), h(static_cast<std::size_t>(model_config.n_layer)) {
   if (has_head) lm_head.emplace();
-  forEachTensor(*this,
-                [&](const std::string& name, auto& tensor, Index, Index) { detail::pack(source(name), tensor); });
+  forEachTensor(*this, [&](const std::string& name, auto& tensor, Index, Index) {
+    if (!detail::pack(source(name), tensor, threads.pool()))
+      throw ArgumentError(name + ": expected numbers that the stored type of the weights can hold, found larger ones");
+  });
 
   const auto describe = [&](LayerNorm<Scalar>& norm) {
     norm.width = config.n_embd;

@@ -79,9 +79,13 @@ TEST_CASE("kernels: a packed product is one chain of fused multiply-adds an elem
         PackedMatrix<float> matrix(in, out);
         for (Index r = 0; r < rows; ++r)
           for (Index k = 0; k < in; ++k) x.row(r)[k] = randomFloat(engine);
-        for (Index k = 0; k < in; ++k)
-          for (Index c = 0; c < out; ++c) matrix.element(k, c) = randomFloat(engine);
+        Matrix<float> numbers(in, out);
+        for (Index i = 0; i < numbers.size(); ++i) numbers.data()[i] = randomFloat(engine);
         ThreadPool pool(1 + static_cast<int>(engine() % 3));
+        packPanels<float>(matrix, pool, [&](Index column, Index width, float* block) {
+          for (Index k = 0; k < in; ++k)
+            for (Index c = 0; c < width; ++c) block[k * width + c] = column + c < out ? numbers(k, column + c) : 0;
+        });
         Rows<float> product;
         product.resize(rows, out);
         multiply(x, matrix, pool,
@@ -90,7 +94,7 @@ TEST_CASE("kernels: a packed product is one chain of fused multiply-adds an elem
         for (Index r = 0; r < rows; ++r)
           for (Index c = 0; c < out; ++c) {
             float sum = 0;
-            for (Index k = 0; k < in; ++k) sum = fusedMultiplyAdd(x.row(r)[k], matrix.element(k, c), sum);
+            for (Index k = 0; k < in; ++k) sum = fusedMultiplyAdd(x.row(r)[k], numbers(k, c), sum);
             same = same && std::bit_cast<unsigned>(sum) == std::bit_cast<unsigned>(product.row(r)[c]);
           }
         CHECK_MESSAGE(same, "in ", in, ", out ", out, ", rows ", rows);

@@ -65,7 +65,7 @@ TEST_CASE("safetensors: tensors are found with type and shape and data") {
   CHECK(matrix.view.cols == 3);
   CHECK(matrix.bytes == 24);
   float row[3] = {};
-  readRow(matrix.view, 0, row);
+  readElements(matrix.view, 0, 0, matrix.view.cols, row);
   CHECK(row[1] == -2.0f);
   CHECK(row[2] == 3.5f);
 
@@ -86,7 +86,7 @@ TEST_CASE("safetensors: views stay valid when the file object is moved") {
   Safetensors third = opener.open("{}", "");
   third = std::move(second);
   float value = 0;
-  readRow(view, 0, &value);
+  readElements(view, 0, 0, 1, &value);
   CHECK(value == 42.0f);
 }
 

@@ -5,21 +5,34 @@
 #include <new>
 #include <type_traits>
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 namespace driftless::detail {
 
-/// Uninitialised, cache-line aligned memory for plain numbers. Pages that are never touched cost nothing.
+/// Uninitialised memory for plain numbers, aligned to cache lines. Pages that are never touched cost nothing. Large
+/// buffers ask for huge pages: streaming through weights misses the TLB less often.
 template <class T>
 class AlignedBuffer {
   static_assert(std::is_trivially_copyable_v<T>);
-  static constexpr std::align_val_t kAlignment{64};
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
   struct Free {
-    void operator()(T* data) const { ::operator delete(static_cast<void*>(data), kAlignment); }
+    std::align_val_t alignment{};
+    void operator()(T* data) const { ::operator delete(static_cast<void*>(data), alignment); }
   };
 
  public:
   AlignedBuffer() = default;
-  explicit AlignedBuffer(std::ptrdiff_t size)
-      : data_(static_cast<T*>(::operator new(static_cast<std::size_t>(size) * sizeof(T), kAlignment))), size_(size) {}
+  explicit AlignedBuffer(std::ptrdiff_t size) : size_(size) {
+    const std::size_t bytes = static_cast<std::size_t>(size) * sizeof(T);
+    const bool large = bytes >= 2 * kHugePage;
+    const std::align_val_t alignment{large ? kHugePage : std::size_t{64}};
+    data_ = {static_cast<T*>(::operator new(bytes, alignment)), Free{alignment}};
+#ifdef __linux__
+    if (large) ::madvise(data_.get(), bytes, MADV_HUGEPAGE);
+#endif
+  }
 
   T* data() { return data_.get(); }
   const T* data() const { return data_.get(); }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -113,5 +114,15 @@ class FileMapping {
 
   std::span<const std::byte> bytes_;
 };
+
+/// Gives back the memory of mapped bytes that have been used; to look at them again reads the file again.
+inline void releasePages([[maybe_unused]] std::span<const std::byte> bytes) {
+#ifdef __linux__
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<std::uintptr_t>(bytes.data()) + page - 1) / page * page;
+  const auto end = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size()) / page * page;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+#endif
+}
 
 }  // namespace driftless::detail

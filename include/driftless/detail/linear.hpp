@@ -38,7 +38,8 @@ void linear(const Rows<Scalar>& x, const Linear<Scalar, Stored>& layer, ThreadPo
             Activate activate) {
   out.resize(x.rows(), layer.weight.out());
   multiply(x, layer.weight, pool, [&](Index row, Index column, const Lanes<Scalar>& sums) {
-    activate(sums + Lanes<Scalar>::load(layer.bias.data() + column)).store(out.row(row) + column);
+    const Lanes<Scalar> bias = Lanes<Scalar>::load(layer.bias.data() + column);
+    activate(addScaled(layer.weight, column, sums, bias)).store(out.row(row) + column);
   });
 }
 

@@ -1,10 +1,16 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <type_traits>
 
 #include "driftless/config.hpp"
 #include "driftless/detail/aligned_buffer.hpp"
 #include "driftless/detail/lanes.hpp"
+#include "driftless/detail/thread_pool.hpp"
+#include "driftless/detail/widen.hpp"
 
 namespace driftless::detail {
 
@@ -14,22 +20,31 @@ inline constexpr Index kPanelWidth = 64;
 /// Rows that share one pass over a panel.
 inline constexpr Index kTileRows = 6;
 
+/// Whether weights of this type are whole numbers, to be multiplied by a scale of their column.
+template <class Stored>
+inline constexpr bool kIsQuantized = std::is_integral_v<Stored>;
+
 /// A matrix [in, out] cut into panels of columns, each panel stored row after row, so that multiplying streams through
 /// memory once. Panels are kPanelWidth columns wide; what is left over is in panels of kLanes columns, the last of them
 /// padded with zeros.
+///
+/// Stored is a floating-point type, or int8: then a column is its whole numbers times one scale, the column's largest
+/// magnitude over 127 (symmetric quantisation, no zero point).
 template <class Stored>
 class PackedMatrix {
  public:
   PackedMatrix() = default;
-  PackedMatrix(Index in, Index out) : in_(in), out_(out), data_(in * roundUpToLanes(out)) {
-    const Index padding = roundUpToLanes(out) - out;
-    if (padding > 0)
-      for (Index row = 0; row < in; ++row) std::fill_n(&element(row, out), padding, Stored(0));
-  }
+  PackedMatrix(Index in, Index out)
+      : in_(in),
+        out_(out),
+        data_(in * roundUpToLanes(out)),
+        scale_(kIsQuantized<Stored> ? roundUpToLanes(out) : Index{0}) {}
 
   Index in() const { return in_; }
   Index out() const { return out_; }
-  Index bytes() const { return data_.size() * static_cast<Index>(sizeof(Stored)); }
+  Index bytes() const {
+    return data_.size() * static_cast<Index>(sizeof(Stored)) + scale_.size() * static_cast<Index>(sizeof(float));
+  }
 
   Index panels() const { return widePanels() + (roundUpToLanes(out_) - widePanels() * kPanelWidth) / kLanes; }
   Index panelColumn(Index panel) const {
@@ -38,27 +53,83 @@ class PackedMatrix {
   Index panelWidth(Index panel) const { return panel < widePanels() ? kPanelWidth : kLanes; }
   const Stored* panel(Index panel) const { return data_.data() + panelColumn(panel) * in_; }
 
-  Stored& element(Index row, Index column) { return data_.data()[offset(row, column)]; }
-  const Stored& element(Index row, Index column) const { return data_.data()[offset(row, column)]; }
+  /// Stores a panel's numbers [in, panelWidth]. False where one of them is beyond what Stored can hold.
+  template <class Scalar>
+  bool setPanel(Index panel, const Scalar* values) {
+    Stored* stored = data_.data() + panelColumn(panel) * in_;
+    const Index width = panelWidth(panel);
+    if constexpr (kIsQuantized<Stored>) {
+      for (Index column = 0; column < width; ++column)
+        if (!quantizeColumn(values + column, width, stored + column, scale_.data()[panelColumn(panel) + column]))
+          return false;
+    } else {
+      for (Index i = 0; i < in_ * width; ++i) {
+        stored[i] = static_cast<Stored>(values[i]);
+        if (std::isfinite(values[i]) && !std::isfinite(static_cast<Scalar>(stored[i]))) return false;
+      }
+    }
+    return true;
+  }
 
- private:
-  Index widePanels() const { return roundUpToLanes(out_) / kPanelWidth; }
-  Index offset(Index row, Index column) const {
+  /// The stored number, which is still to be multiplied by its column's scale.
+  const Stored& element(Index row, Index column) const {
     const bool wide = column < widePanels() * kPanelWidth;
     const Index width = wide ? kPanelWidth : kLanes;
     const Index first = column / width * width;
-    return first * in_ + row * width + (column - first);
+    return data_.data()[first * in_ + row * width + (column - first)];
+  }
+
+  /// Scales of the columns, padded to whole lanes; only where the type is quantized.
+  const float* scale() const { return scale_.data(); }
+
+ private:
+  Index widePanels() const { return roundUpToLanes(out_) / kPanelWidth; }
+
+  template <class Scalar>
+  bool quantizeColumn(const Scalar* values, Index stride, Stored* stored, float& scale) const {
+    constexpr float kLargest = std::numeric_limits<Stored>::max();
+    float largest = 0;
+    for (Index row = 0; row < in_; ++row) {
+      const float magnitude = std::abs(static_cast<float>(values[row * stride]));
+      if (!std::isfinite(magnitude)) return false;
+      largest = std::max(largest, magnitude);
+    }
+    scale = largest / kLargest;
+    for (Index row = 0; row < in_; ++row) {
+      const float whole = scale > 0 ? std::nearbyint(static_cast<float>(values[row * stride]) / scale) : 0.0f;
+      stored[row * stride] = static_cast<Stored>(std::clamp(whole, -kLargest, kLargest));
+    }
+    return true;
   }
 
   Index in_ = 0;
   Index out_ = 0;
   AlignedBuffer<Stored> data_;
+  AlignedBuffer<float> scale_;
 };
 
-/// Sixteen stored numbers, widened to the type of arithmetic.
-template <class Scalar>
-EIGEN_STRONG_INLINE Lanes<Scalar> loadLanes(const Scalar* from) {
-  return Lanes<Scalar>::load(from);
+/// What matrix column `column` and those after it give: addend + sums, or addend + scale * sums.
+template <class Scalar, class Stored>
+EIGEN_STRONG_INLINE Lanes<Scalar> addScaled(const PackedMatrix<Stored>& matrix, Index column, const Lanes<Scalar>& sums,
+                                            const Lanes<Scalar>& addend) {
+  if constexpr (kIsQuantized<Stored>)
+    return fusedMultiplyAdd(sums, loadLanes<Scalar>(matrix.scale() + column), addend);
+  else
+    return sums + addend;
+}
+
+/// Fills a matrix panel by panel: read(column, width, block) writes the numbers of columns [column, column + width) to
+/// block [in, width], zeros for padding. False where a number is beyond what Stored can hold.
+template <class Scalar, class Stored, class Read>
+bool packPanels(PackedMatrix<Stored>& matrix, ThreadPool& pool, Read read) {
+  std::atomic<bool> fits = true;
+  pool.parallelFor(matrix.panels(), [&](Index panel, int) {
+    const Index width = matrix.panelWidth(panel);
+    AlignedBuffer<Scalar> block(matrix.in() * width);
+    read(matrix.panelColumn(panel), width, block.data());
+    if (!matrix.setPanel(panel, block.data())) fits = false;
+  });
+  return fits;
 }
 
 /// sums[r][c] += x[r][0] * panel[0][c] + x[r][1] * panel[1][c] + ..., for Rows rows and Groups * kLanes columns.

@@ -1,8 +1,15 @@
 #pragma once
 
+#include <vector>
+
 #include "driftless/config.hpp"
 #include "driftless/detail/aligned_buffer.hpp"
 #include "driftless/detail/lanes.hpp"
+
+namespace driftless {
+template <class Scalar, class Stored>
+class LayerCache;
+}
 
 namespace driftless::detail {
 
@@ -45,18 +52,26 @@ Rows<Scalar> rowsOf(const Matrix<Scalar>& matrix) {
   return rows;
 }
 
+/// Consecutive new rows of one sequence among the rows of a step, and the layer's cache that they go on from.
+template <class Scalar, class CacheStored>
+struct Segment {
+  LayerCache<Scalar, CacheStored>* cache;
+  Index first_row;
+  Index rows;
+};
+
 /// Room for the intermediate results of a step, kept between steps so that they need not allocate.
-template <class Scalar>
+template <class Scalar, class CacheStored>
 struct Workspace {
-  Rows<Scalar> x;            ///< [T, C] residual stream
-  Rows<Scalar> normed;       ///< [T, C] LayerNorm's output
-  Rows<Scalar> qkv;          ///< [T, 3C]
-  Rows<Scalar> mixed;        ///< [T, C] values mixed by attention, heads side by side
-  Rows<Scalar> hidden;       ///< [T, n_inner] the MLP's inside
-  Rows<Scalar> update;       ///< [T, C] what a sublayer adds to the residual stream
-  Rows<Scalar> scores;       ///< [threads * kTileRows, positions + D padded] attention of one tile a thread
-  Rows<Scalar> last;         ///< [1, C] the last row of normed
-  RowVector<Scalar> logits;  ///< [V] of the last row
+  std::vector<Segment<Scalar, CacheStored>> segments;
+  Rows<Scalar> x;       ///< [T, C] residual stream
+  Rows<Scalar> normed;  ///< [T, C] LayerNorm's output
+  Rows<Scalar> qkv;     ///< [T, 3C]
+  Rows<Scalar> mixed;   ///< [T, C] values mixed by attention, heads side by side
+  Rows<Scalar> hidden;  ///< [T, n_inner] the MLP's inside
+  Rows<Scalar> update;  ///< [T, C] what a sublayer adds to the residual stream
+  Rows<Scalar> scores;  ///< [threads * kTileRows, positions + D padded] attention of one tile a thread
+  Rows<Scalar> last;    ///< [B, C] normed of each sequence's last row
 };
 
 }  // namespace driftless::detail
