@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <type_traits>
 
 #include "driftless/cache.hpp"
 #include "driftless/detail/linear.hpp"
@@ -82,18 +83,19 @@ void attendTile(const LayerCache<Scalar, CacheStored>& cache, Index head, Index 
 }
 
 /// out [T, C] = c_proj(attention(c_attn(x [T, C]))). The rows of workspace.segments become part of their caches.
-template <class Scalar, class Stored, class CacheStored>
+template <class Scalar, class Stored, class CacheStored, class Observer = NoObserver>
 void attnStep(const Rows<Scalar>& x, const Attention<Scalar, Stored>& attn, ThreadPool& pool,
-              Workspace<Scalar, CacheStored>& workspace, Rows<Scalar>& out) {
+              Workspace<Scalar, CacheStored>& workspace, Rows<Scalar>& out, Observer&& observer = {}) {
   const auto& segments = workspace.segments;
   const Index C = x.cols();
   const Index H = attn.n_head;
   const Index D = C / H;
   linear(x, attn.c_attn, pool, workspace.qkv);
+  observer(Part::linear);
 
-  Index longest = 0;
-  for (const auto& segment : segments) longest = std::max(longest, segment.cache->length() + segment.rows);
-  const Index positions = (longest + kPanelWidth - 1) / kPanelWidth * kPanelWidth;
+  Index positions = 0;  // of the largest cache, so that the room needed does not grow with the sequence
+  for (const auto& segment : segments) positions = std::max(positions, segment.cache->capacity());
+  positions = (positions + kPanelWidth - 1) / kPanelWidth * kPanelWidth;
   workspace.scores.resize(pool.threads() * kTileRows, positions + roundUpToLanes(D));
   workspace.mixed.resize(x.rows(), C);
   pool.parallelFor(static_cast<Index>(segments.size()) * H, [&](Index task, int thread) {
@@ -110,8 +112,10 @@ void attnStep(const Rows<Scalar>& x, const Attention<Scalar, Stored>& attn, Thre
                  workspace, thread);
   });
   for (const auto& segment : segments) segment.cache->grow(segment.rows);
+  observer(Part::attention);
 
   linear(workspace.mixed, attn.c_proj, pool, out);
+  observer(Part::linear);
 }
 
 template <class Scalar>
@@ -121,13 +125,14 @@ void checkWidth(const Matrix<Scalar>& x, Index width) {
                         shapeText(x.rows(), x.cols()));
 }
 
-/// What must hold before rows x [T, C] may be appended to a layer's cache.
+/// What must hold before rows x [T, C] may be appended to a layer's cache of n_head heads.
 template <class Scalar, class CacheStored>
-void checkLayerStep(const Matrix<Scalar>& x, Index width, const LayerCache<Scalar, CacheStored>& cache) {
+void checkLayerStep(const Matrix<Scalar>& x, Index width, Index n_head, const LayerCache<Scalar, CacheStored>& cache) {
   checkWidth(x, width);
-  if (cache.heads() * cache.headSize() != width)
-    throw ArgumentError("expected a cache of width " + std::to_string(width) + ", got " +
-                        std::to_string(cache.heads() * cache.headSize()));
+  if (cache.heads() != n_head || cache.headSize() != width / n_head)
+    throw ArgumentError("expected a cache of " + std::to_string(n_head) + " heads of " +
+                        std::to_string(width / n_head) + ", got " + std::to_string(cache.heads()) + " of " +
+                        std::to_string(cache.headSize()));
   if (x.rows() > cache.capacity() - cache.length())
     throw ContextFull("expected at most " + std::to_string(cache.capacity() - cache.length()) +
                       " more rows for this cache, got " + std::to_string(x.rows()));
@@ -140,14 +145,16 @@ void checkLayerStep(const Matrix<Scalar>& x, Index width, const LayerCache<Scala
 /// Throws ArgumentError where shapes don't fit and ContextFull where the cache has no room, leaving the cache as it
 /// was.
 template <class Scalar, class Stored, class CacheStored>
-Matrix<Scalar> attnStep(const Matrix<Scalar>& x, const Attention<Scalar, Stored>& attn,
+Matrix<Scalar> attnStep(const std::type_identity_t<Matrix<Scalar>>& x, const Attention<Scalar, Stored>& attn,
                         LayerCache<Scalar, CacheStored>& cache) {
-  detail::checkLayerStep(x, attn.c_proj.weight.out(), cache);
+  detail::checkLayerStep(x, attn.c_proj.weight.out(), attn.n_head, cache);
   detail::ThreadPool pool(1);
   detail::Workspace<Scalar, CacheStored> workspace;
   workspace.segments = {{&cache, 0, x.rows()}};
-  detail::attnStep(detail::rowsOf(x), attn, pool, workspace, workspace.update);
-  return workspace.update.matrix();
+  return detail::allOrNothing(cache, [&]() -> Matrix<Scalar> {
+    detail::attnStep(detail::rowsOf(x), attn, pool, workspace, workspace.update);
+    return workspace.update.matrix();
+  });
 }
 
 }  // namespace driftless

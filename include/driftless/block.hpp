@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "driftless/attention.hpp"
 
@@ -84,21 +85,27 @@ void mlp(const Rows<Scalar>& x, const Mlp<Scalar, Stored>& mlp, ThreadPool& pool
 }
 
 /// Takes the residual stream workspace.x [T, C] through one block. Its rows are those of workspace.segments.
-template <class Scalar, class Stored, class CacheStored>
-void blockStep(const Block<Scalar, Stored>& block, ThreadPool& pool, Workspace<Scalar, CacheStored>& workspace) {
+template <class Scalar, class Stored, class CacheStored, class Observer = NoObserver>
+void blockStep(const Block<Scalar, Stored>& block, ThreadPool& pool, Workspace<Scalar, CacheStored>& workspace,
+               Observer&& observer = {}) {
   layerNorm(workspace.x, block.ln_1, pool, workspace.normed);
-  attnStep(workspace.normed, block.attn, pool, workspace, workspace.update);
+  observer(Part::norm);
+  attnStep(workspace.normed, block.attn, pool, workspace, workspace.update, observer);
   workspace.x.matrix() += workspace.update.matrix();
+  observer(Part::residual);
   layerNorm(workspace.x, block.ln_2, pool, workspace.normed);
+  observer(Part::norm);
   mlp(workspace.normed, block.mlp, pool, workspace.hidden, workspace.update);
+  observer(Part::linear);
   workspace.x.matrix() += workspace.update.matrix();
+  observer(Part::residual);
 }
 
 }  // namespace detail
 
 /// LayerNorm (Ba et al. 2016) of every row of x [T, C], with the biased variance: [T, C].
 template <class Scalar>
-Matrix<Scalar> layerNorm(const Matrix<Scalar>& x, const LayerNorm<Scalar>& norm) {
+Matrix<Scalar> layerNorm(const std::type_identity_t<Matrix<Scalar>>& x, const LayerNorm<Scalar>& norm) {
   detail::checkWidth(x, norm.width);
   detail::ThreadPool pool(1);
   detail::Rows<Scalar> out;
@@ -108,7 +115,7 @@ Matrix<Scalar> layerNorm(const Matrix<Scalar>& x, const LayerNorm<Scalar>& norm)
 
 /// The feed-forward sublayer of ln_2's output x [T, C]: [T, C], before the residual is added.
 template <class Scalar, class Stored>
-Matrix<Scalar> mlp(const Matrix<Scalar>& x, const Mlp<Scalar, Stored>& mlp) {
+Matrix<Scalar> mlp(const std::type_identity_t<Matrix<Scalar>>& x, const Mlp<Scalar, Stored>& mlp) {
   detail::checkWidth(x, mlp.c_fc.weight.in());
   detail::ThreadPool pool(1);
   detail::Rows<Scalar> hidden, out;
@@ -119,15 +126,17 @@ Matrix<Scalar> mlp(const Matrix<Scalar>& x, const Mlp<Scalar, Stored>& mlp) {
 /// One block over T new rows of one sequence: x + attnStep(ln_1(x)), then that + mlp(ln_2(that)). x is the residual
 /// stream [T, C], and so is what is returned. Errors as for attnStep.
 template <class Scalar, class Stored, class CacheStored>
-Matrix<Scalar> blockStep(const Matrix<Scalar>& x, const Block<Scalar, Stored>& block,
+Matrix<Scalar> blockStep(const std::type_identity_t<Matrix<Scalar>>& x, const Block<Scalar, Stored>& block,
                          LayerCache<Scalar, CacheStored>& cache) {
-  detail::checkLayerStep(x, block.ln_1.width, cache);
+  detail::checkLayerStep(x, block.ln_1.width, block.attn.n_head, cache);
   detail::ThreadPool pool(1);
   detail::Workspace<Scalar, CacheStored> workspace;
   workspace.segments = {{&cache, 0, x.rows()}};
-  workspace.x = detail::rowsOf(x);
-  detail::blockStep(block, pool, workspace);
-  return workspace.x.matrix();
+  return detail::allOrNothing(cache, [&]() -> Matrix<Scalar> {
+    workspace.x = detail::rowsOf(x);
+    detail::blockStep(block, pool, workspace);
+    return workspace.x.matrix();
+  });
 }
 
 }  // namespace driftless

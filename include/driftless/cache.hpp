@@ -67,7 +67,8 @@ class LayerCache {
   static constexpr Index kBlock = detail::kPanelWidth;
   Index paddedHeadSize() const { return detail::roundUpToLanes(head_size_); }
 
-  /// [D, kBlock] and [kBlock, paddedHeadSize()]. Keys of positions that are not used yet are zeros.
+  /// [D, kBlock] and [kBlock, paddedHeadSize()]. Keys of positions that are not used may be any numbers, left by what
+  /// was truncated.
   const Stored* keyBlock(Index head, Index block) const { return data_.data() + keyOffset(head, block); }
   const Stored* valueBlock(Index head, Index block) const { return data_.data() + valueOffset(head, block); }
 
@@ -110,6 +111,22 @@ class LayerCache {
   detail::AlignedBuffer<Stored> data_;
 };
 
+namespace detail {
+
+/// Runs a step that may run out of memory midway; the cache is then as it was.
+template <class Cache, class Step>
+auto allOrNothing(Cache& cache, Step step) {
+  const Index length = cache.length();
+  try {
+    return step();
+  } catch (...) {
+    cache.truncate(length);
+    throw;
+  }
+}
+
+}  // namespace detail
+
 /// What one sequence needs besides the weights: a LayerCache a layer, and room to compute in. Owned by its caller and
 /// used by one thread at a time.
 template <class Scalar = float, class Stored = Scalar>
@@ -126,11 +143,14 @@ class ModelCache {
   }
 
   /// Positions so far; the next token's position.
-  Index length() const { return layers_.front().length(); }
-  Index capacity() const { return layers_.front().capacity(); }
+  Index length() const { return layers_.empty() ? 0 : layers_.front().length(); }
+  Index capacity() const { return layers_.empty() ? 0 : layers_.front().capacity(); }
   Index layers() const { return static_cast<Index>(layers_.size()); }
-  LayerCache<Scalar, Stored>& layer(Index index) { return layers_[static_cast<std::size_t>(index)]; }
-  const LayerCache<Scalar, Stored>& layer(Index index) const { return layers_[static_cast<std::size_t>(index)]; }
+
+  /// Throws ArgumentError for a layer that there is not.
+  LayerCache<Scalar, Stored>& layer(Index index) { return layers_[checkedLayer(index)]; }
+  const LayerCache<Scalar, Stored>& layer(Index index) const { return layers_[checkedLayer(index)]; }
+
   const Threads& threads() const { return threads_; }
 
   /// Forgets everything.
@@ -158,6 +178,13 @@ class ModelCache {
 
  private:
   explicit ModelCache(Threads threads) : threads_(std::move(threads)) {}
+
+  std::size_t checkedLayer(Index index) const {
+    if (index < 0 || index >= layers())
+      throw ArgumentError("expected a layer from 0 to " + std::to_string(layers() - 1) + ", got " +
+                          std::to_string(index));
+    return static_cast<std::size_t>(index);
+  }
 
   Threads threads_;
   std::vector<LayerCache<Scalar, Stored>> layers_;

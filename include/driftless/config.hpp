@@ -1,6 +1,11 @@
 #pragma once
 
 #include <Eigen/Core>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "driftless/error.hpp"
 
 /// Shapes are written with the same letters everywhere:
 ///   T rows (tokens of a step), N = n_positions, C = n_embd, H = n_head, D = C / H, V = vocab_size, L = n_layer.
@@ -38,5 +43,20 @@ struct Config {
 
   friend bool operator==(const Config&, const Config&) = default;
 };
+
+/// Throws ConfigError, by name, for a model that there can't be.
+inline void checkConfig(const Config& config) {
+  const std::pair<const char*, Index> sizes[] = {{"vocab_size", config.vocab_size}, {"n_positions", config.n_positions},
+                                                 {"n_embd", config.n_embd},         {"n_layer", config.n_layer},
+                                                 {"n_head", config.n_head},         {"n_inner", config.n_inner}};
+  for (const auto& [name, size] : sizes)
+    if (size < 1) throw ConfigError(std::string(name) + ": expected 1 or more, got " + std::to_string(size));
+  if (config.n_embd % config.n_head != 0)
+    throw ConfigError("n_head: expected a divisor of n_embd, " + std::to_string(config.n_embd) + ", got " +
+                      std::to_string(config.n_head));
+  if (!(config.layer_norm_epsilon > 0) || std::isinf(config.layer_norm_epsilon))
+    throw ConfigError("layer_norm_epsilon: expected a positive, finite number, got " +
+                      std::to_string(config.layer_norm_epsilon));
+}
 
 }  // namespace driftless

@@ -4,6 +4,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "driftless/block.hpp"
@@ -53,6 +54,8 @@ template <class Scalar, class Stored, class CacheStored>
 void checkChunks(std::span<const Chunk<Scalar, CacheStored>> chunks, const Weights<Scalar, Stored>& weights) {
   if (chunks.empty()) throw ArgumentError("expected at least one sequence, got none");
   for (std::size_t i = 0; i < chunks.size(); ++i) {
+    if (chunks[i].cache == nullptr)
+      throw ArgumentError("expected a cache for sequence " + std::to_string(i) + ", got none");
     checkChunk(chunks[i], weights);
     for (std::size_t j = 0; j < i; ++j)
       if (chunks[i].cache == chunks[j].cache)
@@ -83,68 +86,89 @@ void unembed(const Rows<Scalar>& x, const Weights<Scalar, Stored>& weights, Thre
   const auto zero = Lanes<Scalar>::broadcast(Scalar(0));
   multiply(x, weights.head(), pool, [&](Index row, Index column, const Lanes<Scalar>& sums) {
     Scalar values[kLanes];
-    replaceNaN(addScaled(weights.head(), column, sums, zero), nan).store(values);
+    const Lanes<Scalar> scaled = addScaled(weights.head(), column, sums, zero);
+    selectNaN(scaled, nan, scaled).store(values);
     std::copy_n(values, std::min(kLanes, V - column), logits + row * V + column);
   });
 }
 
-/// Runs the chunks through the model, up to kMaxStepRows rows at a time. After each such piece,
-/// take(chunk, first, rows, row) may look at ln_f's output: `rows` rows of workspace.normed from `row` on are those of
-/// the chunk's ids from `first` on.
-template <class Scalar, class Stored, class CacheStored, class Take>
-void forward(std::span<const Chunk<Scalar, CacheStored>> chunks, const Weights<Scalar, Stored>& weights,
-             ThreadPool& pool, Workspace<Scalar, CacheStored>& workspace, Take take) {
+/// Where a step is in its chunks: the next id to run.
+struct StepPosition {
   std::size_t chunk = 0;
-  Index first = 0;  // the chunk's next id
-  while (chunk < chunks.size()) {
-    const std::size_t first_chunk = chunk;
-    const Index first_id = first;
-    Index rows = 0;
-    workspace.segments.clear();
-    while (chunk < chunks.size() && rows < kMaxStepRows) {
-      const Index ids = static_cast<Index>(chunks[chunk].ids.size());
-      const Index count = std::min(kMaxStepRows - rows, ids - first);
-      workspace.segments.push_back({nullptr, rows, count});
-      rows += count;
-      first += count;
-      if (first == ids) ++chunk, first = 0;
-    }
+  Index id = 0;
+};
 
-    const auto eachSegment = [&](auto&& visit) {
-      for (std::size_t i = 0; i < workspace.segments.size(); ++i)
-        visit(first_chunk + i, i == 0 ? first_id : Index{0}, workspace.segments[i]);
-    };
-    workspace.x.resize(rows, weights.config.n_embd);
-    eachSegment([&](std::size_t of, Index from, const Segment<Scalar, CacheStored>& segment) {
-      for (Index row = 0; row < segment.rows; ++row)
-        embedToken(chunks[of].ids[static_cast<std::size_t>(from + row)], chunks[of].cache->length() + row, weights,
-                   workspace.x.row(segment.first_row + row));
+/// Runs the next ids of the chunks through the model, up to kMaxStepRows of them; see forward.
+template <class Scalar, class Stored, class CacheStored, class Observer, class Take>
+void forwardPiece(std::span<const Chunk<Scalar, CacheStored>> chunks, StepPosition& next,
+                  const Weights<Scalar, Stored>& weights, ThreadPool& pool, Workspace<Scalar, CacheStored>& workspace,
+                  Observer& observer, Take& take) {
+  const StepPosition begin = next;
+  Index rows = 0;
+  workspace.segments.clear();
+  while (next.chunk < chunks.size() && rows < kMaxStepRows) {
+    const Index ids = static_cast<Index>(chunks[next.chunk].ids.size());
+    const Index count = std::min(kMaxStepRows - rows, ids - next.id);
+    workspace.segments.push_back({nullptr, rows, count});
+    rows += count;
+    next = next.id + count == ids ? StepPosition{next.chunk + 1, 0} : StepPosition{next.chunk, next.id + count};
+  }
+  // Calls visit(chunk, first id, segment); only the first segment can begin in the middle of its chunk.
+  const auto eachSegment = [&](auto visit) {
+    for (std::size_t i = 0; i < workspace.segments.size(); ++i)
+      visit(begin.chunk + i, i == 0 ? begin.id : Index{0}, workspace.segments[i]);
+  };
+
+  workspace.x.resize(rows, weights.config.n_embd);
+  eachSegment([&](std::size_t chunk, Index first, const Segment<Scalar, CacheStored>& segment) {
+    for (Index row = 0; row < segment.rows; ++row)
+      embedToken(chunks[chunk].ids[static_cast<std::size_t>(first + row)], chunks[chunk].cache->length() + row, weights,
+                 workspace.x.row(segment.first_row + row));
+  });
+  observer(Part::embedding);
+  for (Index layer = 0; layer < weights.config.n_layer; ++layer) {
+    eachSegment([&](std::size_t chunk, Index, Segment<Scalar, CacheStored>& segment) {
+      segment.cache = &chunks[chunk].cache->layer(layer);
     });
-    for (Index layer = 0; layer < weights.config.n_layer; ++layer) {
-      eachSegment([&](std::size_t of, Index, Segment<Scalar, CacheStored>& segment) {
-        segment.cache = &chunks[of].cache->layer(layer);
-      });
-      blockStep(weights.h[static_cast<std::size_t>(layer)], pool, workspace);
-    }
-    layerNorm(workspace.x, weights.ln_f, pool, workspace.normed);
-    eachSegment([&](std::size_t of, Index from, const Segment<Scalar, CacheStored>& segment) {
-      take(of, from, segment.rows, segment.first_row);
-    });
+    blockStep(weights.h[static_cast<std::size_t>(layer)], pool, workspace, observer);
+  }
+  layerNorm(workspace.x, weights.ln_f, pool, workspace.normed);
+  observer(Part::norm);
+  eachSegment([&](std::size_t chunk, Index first, const Segment<Scalar, CacheStored>& segment) {
+    take(chunk, first, segment.first_row, segment.rows);
+  });
+}
+
+/// Runs the chunks through the model, up to kMaxStepRows rows at a time. After each such piece,
+/// take(chunk, first, row, rows) may look at ln_f's output: the `rows` rows of workspace.normed from `row` on are those
+/// of the chunk's ids from `first` on. Where memory runs out midway, the caches are as they were.
+template <class Scalar, class Stored, class CacheStored, class Observer, class Take>
+void forward(std::span<const Chunk<Scalar, CacheStored>> chunks, const Weights<Scalar, Stored>& weights,
+             ThreadPool& pool, Workspace<Scalar, CacheStored>& workspace, Observer&& observer, Take take) {
+  workspace.lengths.clear();
+  for (const Chunk<Scalar, CacheStored>& chunk : chunks) workspace.lengths.push_back(chunk.cache->length());
+  try {
+    StepPosition next;
+    while (next.chunk < chunks.size()) forwardPiece(chunks, next, weights, pool, workspace, observer, take);
+  } catch (...) {
+    for (std::size_t i = 0; i < chunks.size(); ++i) chunks[i].cache->truncate(workspace.lengths[i]);
+    throw;
   }
 }
 
 /// Runs the chunks through the model and writes the logits [B, V] of each one's last id, row after row.
-template <class Scalar, class Stored, class CacheStored>
+template <class Scalar, class Stored, class CacheStored, class Observer>
 void lastLogits(std::span<const Chunk<Scalar, CacheStored>> chunks, const Weights<Scalar, Stored>& weights,
-                Scalar* logits) {
+                Scalar* logits, Observer&& observer) {
   ThreadPool& pool = chunks.front().cache->threads().pool();
   Workspace<Scalar, CacheStored>& workspace = chunks.front().cache->memory().workspace;
   workspace.last.resize(static_cast<Index>(chunks.size()), weights.config.n_embd);
-  forward(chunks, weights, pool, workspace, [&](std::size_t chunk, Index, Index rows, Index row) {
+  forward(chunks, weights, pool, workspace, observer, [&](std::size_t chunk, Index, Index row, Index rows) {
     std::copy_n(workspace.normed.row(row + rows - 1), weights.config.n_embd,
                 workspace.last.row(static_cast<Index>(chunk)));
   });
   unembed(workspace.last, weights, pool, logits);
+  observer(Part::unembedding);
 }
 
 }  // namespace detail
@@ -166,7 +190,7 @@ RowVector<Scalar> embedToken(int id, Index position, const Weights<Scalar, Store
 
 /// Logits [T, V] of ln_f's output x [T, C]: x * wte^T, or x * lm_head^T where the head is untied.
 template <class Scalar, class Stored>
-Matrix<Scalar> unembed(const Matrix<Scalar>& x, const Weights<Scalar, Stored>& weights) {
+Matrix<Scalar> unembed(const std::type_identity_t<Matrix<Scalar>>& x, const Weights<Scalar, Stored>& weights) {
   detail::checkWidth(x, weights.config.n_embd);
   Matrix<Scalar> logits(x.rows(), weights.config.vocab_size);
   detail::ThreadPool pool(1);
@@ -187,19 +211,21 @@ const RowVector<Scalar>& prefill(std::span<const int> promptIds, const Weights<S
   detail::checkChunk(chunk, weights);
   RowVector<Scalar>& logits = cache.memory().logits;
   logits.resize(weights.config.vocab_size);
-  detail::lastLogits(std::span(&chunk, 1), weights, logits.data());
+  detail::lastLogits(std::span(&chunk, 1), weights, logits.data(), detail::NoObserver());
   return logits;
 }
 
 /// As prefill, for several sequences at once, each with a cache of its own: logits [B, V], row b of chunks[b]'s last
 /// id. They stay in the first chunk's cache until its next step. Each row's bits are those of a sequence run alone.
-template <class Scalar, class Stored, class CacheStored>
-const Matrix<Scalar>& prefill(std::span<const Chunk<Scalar, CacheStored>> chunks,
-                              const Weights<Scalar, Stored>& weights) {
-  detail::checkChunks(chunks, weights);
+///
+/// An observer is called as observer(detail::Part) after each part of the step.
+template <class Scalar, class Stored, class CacheStored, class Observer = detail::NoObserver>
+const Matrix<Scalar>& prefill(const std::vector<Chunk<Scalar, CacheStored>>& chunks,
+                              const Weights<Scalar, Stored>& weights, Observer&& observer = {}) {
+  detail::checkChunks(std::span(chunks), weights);
   Matrix<Scalar>& logits = chunks.front().cache->memory().batch_logits;
   logits.resize(static_cast<Index>(chunks.size()), weights.config.vocab_size);
-  detail::lastLogits(chunks, weights, logits.data());
+  detail::lastLogits(std::span(chunks), weights, logits.data(), observer);
   return logits;
 }
 
@@ -212,9 +238,10 @@ Matrix<Scalar> prefillLogits(std::span<const int> promptIds, const Weights<Scala
   Matrix<Scalar> logits(static_cast<Index>(promptIds.size()), weights.config.vocab_size);
   detail::ThreadPool& pool = cache.threads().pool();
   auto& workspace = cache.memory().workspace;
-  detail::forward(std::span(&chunk, 1), weights, pool, workspace, [&](std::size_t, Index first, Index, Index) {
-    detail::unembed(workspace.normed, weights, pool, logits.row(first).data());
-  });
+  detail::forward(std::span(&chunk, 1), weights, pool, workspace, detail::NoObserver(),
+                  [&](std::size_t, Index first, Index, Index) {
+                    detail::unembed(workspace.normed, weights, pool, logits.row(first).data());
+                  });
   return logits;
 }
 
@@ -243,17 +270,17 @@ const RowVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar
 template <class Scalar, class Stored, class CacheStored>
 const Matrix<Scalar>& decodeStep(std::span<const int> ids, std::span<const Index> positions,
                                  const Weights<Scalar, Stored>& weights,
-                                 std::span<ModelCache<Scalar, CacheStored>* const> caches) {
+                                 const std::vector<ModelCache<Scalar, CacheStored>*>& caches) {
   if (ids.size() != caches.size() || positions.size() != caches.size())
     throw ArgumentError("decodeStep: expected an id and a position for each of " + std::to_string(caches.size()) +
                         " caches, got " + std::to_string(ids.size()) + " ids and " + std::to_string(positions.size()) +
                         " positions");
   std::vector<Chunk<Scalar, CacheStored>> chunks;
   for (std::size_t i = 0; i < caches.size(); ++i) {
-    detail::checkPosition(positions[i], caches[i]->length());
+    if (caches[i] != nullptr) detail::checkPosition(positions[i], caches[i]->length());
     chunks.push_back({ids.subspan(i, 1), caches[i]});
   }
-  return prefill(std::span<const Chunk<Scalar, CacheStored>>(chunks), weights);
+  return prefill(chunks, weights);
 }
 
 }  // namespace driftless

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -119,7 +120,8 @@ struct Generation {
   FinishReason finish_reason = FinishReason::length;
 };
 
-/// Called with every id as soon as it is chosen, and the index of its prompt; false stops that sequence behind it.
+/// Called with every id as soon as it is chosen, and the index of its prompt; false stops that sequence behind it. An
+/// empty function is not called.
 using OnToken = std::function<bool(std::size_t prompt, int id)>;
 
 namespace detail {
@@ -132,6 +134,7 @@ struct Sequence {
   std::mt19937_64 engine;
   ModelCache<Scalar, CacheStored>* cache;
   Generation generation;
+  bool goes_on;
 
   /// Chooses the next id by the logits of the last one. False where that was the end.
   bool advance(const RowVector<Scalar>& logits, const GenerateOptions& options, const OnToken& onToken) {
@@ -143,7 +146,7 @@ struct Sequence {
     if (std::ranges::find(options.stop_ids, id) != options.stop_ids.end()) return finish(FinishReason::stop);
     ids.push_back(id);
     generation.output_ids.push_back(id);
-    if (!onToken(prompt, id)) return finish(FinishReason::callback);
+    if (onToken && !onToken(prompt, id)) return finish(FinishReason::callback);
     if (static_cast<Index>(generation.output_ids.size()) == options.max_tokens) return finish(FinishReason::length);
     if (cache->length() == cache->capacity()) return finish(FinishReason::context_full);
     return true;
@@ -166,9 +169,10 @@ struct Sequence {
 /// Throws ArgumentError for bad options or ids and ContextFull where a prompt alone has more than n_positions tokens,
 /// before anything is generated.
 template <class Scalar, class Stored, class CacheStored>
-std::vector<Generation> generateTokens(std::span<const std::span<const int>> prompts, const GenerateOptions& options,
+std::vector<Generation> generateTokens(const std::vector<std::vector<int>>& prompts, const GenerateOptions& options,
                                        const Weights<Scalar, Stored>& weights,
-                                       std::span<ModelCache<Scalar, CacheStored>> caches, const OnToken& onToken) {
+                                       std::vector<ModelCache<Scalar, CacheStored>>& caches,
+                                       const OnToken& onToken = {}) {
   checkSampling(options.sampling);
   if (options.max_tokens < 0)
     throw ArgumentError("expected max_tokens of 0 or more, got " + std::to_string(options.max_tokens));
@@ -178,7 +182,7 @@ std::vector<Generation> generateTokens(std::span<const std::span<const int>> pro
     cache.reset();
     free.push_back(&cache);
   }
-  for (const std::span<const int> prompt : prompts)
+  for (const std::vector<int>& prompt : prompts)
     detail::checkChunk(Chunk<Scalar, CacheStored>{prompt, &caches.front()}, weights);
 
   std::vector<Generation> generations(prompts.size());
@@ -189,56 +193,51 @@ std::vector<Generation> generateTokens(std::span<const std::span<const int>> pro
   while (next < prompts.size() || !running.empty()) {
     for (; next < prompts.size() && !free.empty(); ++next) {
       free.back()->reset();
-      running.push_back({next,
-                         {prompts[next].begin(), prompts[next].end()},
-                         std::mt19937_64(options.sampling.seed),
-                         free.back(),
-                         {}});
+      running.push_back({next, prompts[next], std::mt19937_64(options.sampling.seed), free.back(), {}, true});
       free.pop_back();
     }
     chunks.clear();
     for (auto& sequence : running) chunks.push_back(sequence.nextChunk(options.use_cache));
-    const Matrix<Scalar>& logits = prefill(std::span<const Chunk<Scalar, CacheStored>>(chunks), weights);
-    Index row = 0;
-    std::erase_if(running, [&](detail::Sequence<Scalar, CacheStored>& sequence) {
-      if (sequence.advance(logits.row(row++), options, onToken)) return false;
-      generations[sequence.prompt] = std::move(sequence.generation);
+    const Matrix<Scalar>& logits = prefill(chunks, weights);
+    for (std::size_t row = 0; row < running.size(); ++row) {
+      detail::Sequence<Scalar, CacheStored>& sequence = running[row];
+      sequence.goes_on = sequence.advance(logits.row(static_cast<Index>(row)), options, onToken);
+      if (sequence.goes_on) continue;
       free.push_back(sequence.cache);
-      return true;
-    });
+      generations[sequence.prompt] = std::move(sequence.generation);
+    }
+    std::erase_if(running, [](const auto& sequence) { return !sequence.goes_on; });
   }
   return generations;
 }
 
 /// The same for a list of prompts, up to sixteen at a time.
 template <class Scalar, class Stored>
-std::vector<Generation> generateTokens(
-    const std::vector<std::vector<int>>& prompts, const GenerateOptions& options,
-    const Weights<Scalar, Stored>& weights, const OnToken& onToken = [](std::size_t, int) { return true; }) {
+std::vector<Generation> generateTokens(const std::vector<std::vector<int>>& prompts, const GenerateOptions& options,
+                                       const Weights<Scalar, Stored>& weights, const OnToken& onToken = {}) {
   constexpr std::size_t kTogether = 16;
   std::vector<ModelCache<Scalar>> caches;
   for (std::size_t i = 0; i < std::clamp(prompts.size(), std::size_t{1}, kTogether); ++i) caches.emplace_back(weights);
-  const std::vector<std::span<const int>> views(prompts.begin(), prompts.end());
-  return generateTokens<Scalar, Stored, Scalar>(views, options, weights, caches, onToken);
+  return generateTokens(prompts, options, weights, caches, onToken);
 }
 
 /// The same for one prompt.
 template <class Scalar, class Stored>
-Generation generateTokens(
-    std::span<const int> promptIds, const GenerateOptions& options, const Weights<Scalar, Stored>& weights,
-    const std::function<bool(int id)>& onToken = [](int) { return true; }) {
-  ModelCache<Scalar> cache(weights);
-  return generateTokens<Scalar, Stored, Scalar>(std::span(&promptIds, 1), options, weights, std::span(&cache, 1),
-                                                [&](std::size_t, int id) { return onToken(id); })
-      .front();
+Generation generateTokens(std::span<const int> promptIds, const GenerateOptions& options,
+                          const Weights<Scalar, Stored>& weights, const std::function<bool(int id)>& onToken = {}) {
+  OnToken onlyToken;
+  if (onToken) onlyToken = [&](std::size_t, int id) { return onToken(id); };
+  const std::vector<std::vector<int>> prompts = {{promptIds.begin(), promptIds.end()}};
+  return generateTokens(prompts, options, weights, onlyToken).front();
 }
 
 /// The greedy continuation of a prompt by up to maxTokens ids, fewer where the context is full before. Errors as above.
-template <class Scalar, class Stored>
-std::vector<int> generateTokens(std::span<const int> promptIds, Index maxTokens,
+/// A template so that `{}` means default options.
+template <std::integral Count, class Scalar, class Stored>
+std::vector<int> generateTokens(std::span<const int> promptIds, Count maxTokens,
                                 const Weights<Scalar, Stored>& weights) {
   GenerateOptions options;
-  options.max_tokens = maxTokens;
+  options.max_tokens = static_cast<Index>(maxTokens);
   return generateTokens(promptIds, options, weights).output_ids;
 }
 

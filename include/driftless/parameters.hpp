@@ -86,6 +86,25 @@ void forEachTensor(AnyParameters& parameters, Visit visit) {
   if (parameters.lm_head) visit("lm_head.weight", *parameters.lm_head, config.vocab_size, C);
 }
 
+inline std::string shapeText(Index rows, Index cols) {
+  return "[" + std::to_string(rows) + ", " + std::to_string(cols) + "]";
+}
+
+/// Throws ConfigError for a config that there can't be, and ArgumentError, naming the tensor and both shapes, where one
+/// does not fit the config.
+template <class Scalar>
+void checkParameters(const Parameters<Scalar>& parameters) {
+  checkConfig(parameters.config);
+  if (static_cast<Index>(parameters.h.size()) != parameters.config.n_layer)
+    throw ArgumentError("Parameters: expected " + std::to_string(parameters.config.n_layer) + " blocks in h, got " +
+                        std::to_string(parameters.h.size()));
+  forEachTensor(parameters, [](const std::string& name, const auto& tensor, Index rows, Index cols) {
+    if (tensor.rows() != rows || tensor.cols() != cols)
+      throw ArgumentError("Parameters: expected " + name + " of shape " + shapeText(rows, cols) + ", got " +
+                          shapeText(tensor.rows(), tensor.cols()));
+  });
+}
+
 /// A model with random weights, to try shapes without a checkpoint: uniform numbers of about the standard deviation of
 /// GPT-2's initialisation, 0.02; LayerNorm gains around 1. The same seed gives the same bits on every platform.
 template <class Scalar = float>

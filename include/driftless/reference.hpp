@@ -110,6 +110,7 @@ Matrix<Scalar> mlp(const Matrix<Scalar>& x, const MlpParameters<Scalar>& mlp, Ac
 /// wte[id] + wpe[position] for the ids at positions 0 to T - 1: [T, C]. Throws as fullForward does.
 template <class Scalar>
 Matrix<Scalar> embed(std::span<const int> ids, const Parameters<Scalar>& parameters) {
+  checkParameters(parameters);
   const Index T = static_cast<Index>(ids.size());
   if (T < 1) throw ArgumentError("expected at least one token id, got none");
   if (T > parameters.config.n_positions)
@@ -186,13 +187,13 @@ std::vector<int> greedyDecode(std::span<const int> ids, const Parameters<Scalar>
 template <class Scalar>
 std::vector<std::vector<int>> greedyDecode(const std::vector<std::vector<int>>& batch,
                                            const Parameters<Scalar>& parameters, Index n) {
-  std::vector<std::vector<int>> sequences;
-  for (const std::vector<int>& ids : batch) {
-    if (ids.size() != batch.front().size())
+  for (std::size_t row = 0; row < batch.size(); ++row)
+    if (batch[row].size() != batch.front().size())
       throw ArgumentError("greedyDecode: expected rows of " + std::to_string(batch.front().size()) + " ids, got " +
-                          std::to_string(ids.size()) + " in row " + std::to_string(sequences.size()));
+                          std::to_string(batch[row].size()) + " in row " + std::to_string(row));
+  std::vector<std::vector<int>> sequences;
+  for (const std::vector<int>& ids : batch)
     sequences.push_back(greedyDecode<Scalar>(std::span<const int>(ids), parameters, n));
-  }
   return sequences;
 }
 

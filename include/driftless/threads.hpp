@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "driftless/detail/thread_pool.hpp"
@@ -14,15 +15,16 @@ namespace driftless {
 
 namespace detail {
 
+inline constexpr int kMostThreads = 1024;
+
 /// Cores, not hyper-threads: two threads on one core share its arithmetic units and gain nothing here.
 inline int physicalCores() {
   const int logical = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   std::set<std::string> cores;
-  for (int cpu = 0;; ++cpu) {
+  for (int cpu = 0; cpu < kMostThreads; ++cpu) {
     std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
     std::string siblings;
-    if (!std::getline(file, siblings)) break;
-    cores.insert(siblings);
+    if (std::getline(file, siblings)) cores.insert(siblings);  // one that is offline has none
   }
   return cores.empty() ? logical : std::min(logical, static_cast<int>(cores.size()));
 }
@@ -37,11 +39,16 @@ class Threads {
   /// One thread a physical core.
   Threads() : Threads(detail::physicalCores()) {}
 
-  /// Throws ArgumentError unless 1 <= count <= 1024.
+  /// Throws ArgumentError unless 1 <= count <= 1024, Error where the system has no more threads to give.
   explicit Threads(int count) {
-    if (count < 1 || count > 1024)
-      throw ArgumentError("Threads: expected a count from 1 to 1024, got " + std::to_string(count));
-    pool_ = std::make_shared<detail::ThreadPool>(count);
+    if (count < 1 || count > detail::kMostThreads)
+      throw ArgumentError("Threads: expected a count from 1 to " + std::to_string(detail::kMostThreads) + ", got " +
+                          std::to_string(count));
+    try {
+      pool_ = std::make_shared<detail::ThreadPool>(count);
+    } catch (const std::system_error& error) {
+      throw Error("Threads: expected " + std::to_string(count) + " threads, got fewer: " + error.what());
+    }
   }
 
   int count() const { return pool_->threads(); }

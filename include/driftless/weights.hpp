@@ -70,10 +70,11 @@ struct Weights {
   /// Where a tensor of the given name is to be read from.
   using TensorSource = std::function<TensorView(const std::string& name)>;
 
-  /// Packs the tensors of a model, which must have the shapes that forEachTensor says.
+  /// Packs the tensors of a model, which must have the shapes that forEachTensor says. Throws ConfigError for a config
+  /// that there can't be, and ArgumentError for numbers that Stored can't hold.
   Weights(const Config& model_config, bool has_head, const TensorSource& source, Threads thread_pool = Threads());
 
-  /// Packs plain matrices. Throws ArgumentError, naming the tensor and both shapes, where one does not fit the config.
+  /// Packs plain matrices. Throws as above and as checkParameters does.
   explicit Weights(const Parameters<Scalar>& parameters, Threads thread_pool = Threads());
 
   /// The matrix that turns a final hidden state [C] into logits [V].
@@ -136,21 +137,12 @@ bool pack(const TensorView& tensor, Embedding<Stored>& embedding, ThreadPool& po
   });
 }
 
-inline std::string shapeText(Index rows, Index cols) {
-  return "[" + std::to_string(rows) + ", " + std::to_string(cols) + "]";
-}
-
 /// Views of the parameters' own memory, by name.
 template <class Scalar>
 std::map<std::string, TensorView> viewsOf(const Parameters<Scalar>& parameters) {
-  if (static_cast<Index>(parameters.h.size()) != parameters.config.n_layer)
-    throw ArgumentError("Parameters: expected " + std::to_string(parameters.config.n_layer) + " blocks in h, got " +
-                        std::to_string(parameters.h.size()));
+  checkParameters(parameters);
   std::map<std::string, TensorView> views;
   forEachTensor(parameters, [&](const std::string& name, const auto& tensor, Index rows, Index cols) {
-    if (tensor.rows() != rows || tensor.cols() != cols)
-      throw ArgumentError("Parameters: expected " + name + " of shape " + shapeText(rows, cols) + ", got " +
-                          shapeText(tensor.rows(), tensor.cols()));
     views[name] = {std::is_same_v<Scalar, double> ? DType::F64 : DType::F32, rows, cols,
                    reinterpret_cast<const std::byte*>(tensor.data())};
   });
@@ -162,7 +154,9 @@ std::map<std::string, TensorView> viewsOf(const Parameters<Scalar>& parameters) 
 template <class Scalar, class Stored>
 Weights<Scalar, Stored>::Weights(const Config& model_config, bool has_head, const TensorSource& source,
                                  Threads thread_pool)
-    : config(model_config), threads(std::move(thread_pool)), h(static_cast<std::size_t>(model_config.n_layer)) {
+    : config(model_config), threads(std::move(thread_pool)) {
+  checkConfig(config);
+  h.resize(static_cast<std::size_t>(config.n_layer));
   if (has_head) lm_head.emplace();
   forEachTensor(*this, [&](const std::string& name, auto& tensor, Index, Index) {
     if (!detail::pack(source(name), tensor, threads.pool()))

@@ -110,12 +110,12 @@ EIGEN_STRONG_INLINE Lanes<Scalar> selectLess(const Lanes<Scalar>& a, const Lanes
                     a, b, yes, no);
 }
 
-/// Lane by lane: a is NaN ? yes : a.
+/// Lane by lane: a is NaN ? yes : no.
 template <class Scalar>
-EIGEN_STRONG_INLINE Lanes<Scalar> replaceNaN(const Lanes<Scalar>& a, const Lanes<Scalar>& yes) {
-  return eachPacket(
-      [](const auto& x, const auto& y) { return Eigen::internal::pselect(Eigen::internal::pcmp_eq(x, x), x, y); }, a,
-      yes);
+EIGEN_STRONG_INLINE Lanes<Scalar> selectNaN(const Lanes<Scalar>& a, const Lanes<Scalar>& yes, const Lanes<Scalar>& no) {
+  return eachPacket([](const auto& x, const auto& y,
+                       const auto& z) { return Eigen::internal::pselect(Eigen::internal::pcmp_eq(x, x), z, y); },
+                    a, yes, no);
 }
 
 /// The sum of the lanes, by one fixed tree.
@@ -163,7 +163,7 @@ constexpr Scalar inverseFactorial(int k) {
 }
 
 /// e^x to about an ulp: x is split into n ln 2 + r with |r| <= ln 2 / 2, e^r is a Taylor series, and n goes into the
-/// exponent. Results that would not be normal numbers are zero or infinity.
+/// exponent. Below about the smallest normal number it is zero, above about half the largest infinity.
 template <class Scalar>
 Lanes<Scalar> exp(const Lanes<Scalar>& x) {
   using L = Lanes<Scalar>;
@@ -184,8 +184,9 @@ Lanes<Scalar> exp(const Lanes<Scalar>& x) {
   for (int k = kDegree - 1; k >= 0; --k)
     series = fusedMultiplyAdd(series, r, L::broadcast(inverseFactorial<Scalar>(k)));
   const L result = scaleByPowerOfTwo(series, shifted);
-  return selectLess(x, lowest, L::broadcast(Scalar(0)),
-                    selectLess(highest, x, L::broadcast(std::numeric_limits<Scalar>::infinity()), result));
+  const L saturated = selectLess(x, lowest, L::broadcast(Scalar(0)),
+                                 selectLess(highest, x, L::broadcast(std::numeric_limits<Scalar>::infinity()), result));
+  return selectNaN(x, x, saturated);
 }
 
 /// 1 / (1 + e^-x).

@@ -2,7 +2,8 @@
 
 #include <Eigen/Core>
 #include <atomic>
-#include <memory>
+#include <exception>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,7 +15,8 @@ namespace driftless::detail {
 /// is left to chance; what a task computes must not depend on it.
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads) {
+  /// The caller's thread and threads - 1 of its own. Throws std::system_error where they are not to be had.
+  explicit ThreadPool(int threads) : ThreadPool() {  // a constructed object: its destructor joins those that started
     for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { work(worker); });
   }
   ThreadPool(const ThreadPool&) = delete;
@@ -29,7 +31,7 @@ class ThreadPool {
 
   /// Calls task(index, thread) once for each index in [0, count), and returns when all are done. `thread` numbers the
   /// calling thread and the workers from 0 to threads() - 1. A call from within a task, or while another thread has the
-  /// pool, runs its tasks alone on thread 0. Tasks must not throw.
+  /// pool, runs its tasks alone on thread 0. Where tasks throw, one of the exceptions comes out of parallelFor.
   template <class Task>
   void parallelFor(Eigen::Index count, Task&& task) {
     if (count <= 1 || workers_.empty() || busy_.exchange(true, std::memory_order_acquire)) {
@@ -42,14 +44,18 @@ class ThreadPool {
       (*static_cast<std::remove_reference_t<Task>*>(erased))(index, thread);
     };
     unfinished_.store(count_, std::memory_order_relaxed);
-    unclaimed_.store(count_, std::memory_order_release);
+    unclaimed_.store(count_);
     unclaimed_.notify_all();
     runClaimedTasks(0);
     for (int left; (left = unfinished_.load(std::memory_order_acquire)) != 0;) waitForChange(unfinished_, left);
+    const std::exception_ptr error = std::exchange(error_, nullptr);
     busy_.store(false, std::memory_order_release);
+    if (error) std::rethrow_exception(error);
   }
 
  private:
+  ThreadPool() = default;
+
   static constexpr int kStop = -1;
   static constexpr int kSpins = 4000;
 
@@ -82,13 +88,20 @@ class ThreadPool {
     int left = unclaimed_.load(std::memory_order_relaxed);
     while (left > 0) {
       if (!unclaimed_.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel)) continue;
-      run_(task_, count_ - left, thread);
+      try {
+        run_(task_, count_ - left, thread);
+      } catch (...) {
+        const std::scoped_lock lock(error_mutex_);
+        error_ = std::current_exception();
+      }
       if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_all();
       left = unclaimed_.load(std::memory_order_relaxed);
     }
   }
 
   std::vector<std::thread> workers_;
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
   std::atomic<bool> busy_ = false;
   int count_ = 0;
   void* task_ = nullptr;

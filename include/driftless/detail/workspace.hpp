@@ -60,18 +60,27 @@ struct Segment {
   Index rows;
 };
 
+/// Parts of a step, in the order in which a block runs them.
+enum class Part { embedding, norm, linear, attention, residual, unembedding };
+
+/// Told after each part of a step that it is done. This one does not care, and costs nothing.
+struct NoObserver {
+  void operator()(Part) const {}
+};
+
 /// Room for the intermediate results of a step, kept between steps so that they need not allocate.
 template <class Scalar, class CacheStored>
 struct Workspace {
   std::vector<Segment<Scalar, CacheStored>> segments;
-  Rows<Scalar> x;       ///< [T, C] residual stream
-  Rows<Scalar> normed;  ///< [T, C] LayerNorm's output
-  Rows<Scalar> qkv;     ///< [T, 3C]
-  Rows<Scalar> mixed;   ///< [T, C] values mixed by attention, heads side by side
-  Rows<Scalar> hidden;  ///< [T, n_inner] the MLP's inside
-  Rows<Scalar> update;  ///< [T, C] what a sublayer adds to the residual stream
-  Rows<Scalar> scores;  ///< [threads * kTileRows, positions + D padded] attention of one tile a thread
-  Rows<Scalar> last;    ///< [B, C] normed of each sequence's last row
+  std::vector<Index> lengths;  ///< of the caches before the step
+  Rows<Scalar> x;              ///< [T, C] residual stream
+  Rows<Scalar> normed;         ///< [T, C] LayerNorm's output
+  Rows<Scalar> qkv;            ///< [T, 3C]
+  Rows<Scalar> mixed;          ///< [T, C] values mixed by attention, heads side by side
+  Rows<Scalar> hidden;         ///< [T, n_inner] the MLP's inside
+  Rows<Scalar> update;         ///< [T, C] what a sublayer adds to the residual stream
+  Rows<Scalar> scores;         ///< [threads * kTileRows, positions + D padded] attention of one tile a thread
+  Rows<Scalar> last;           ///< [B, C] normed of each sequence's last row
 };
 
 }  // namespace driftless::detail
