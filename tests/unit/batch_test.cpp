@@ -1,0 +1,168 @@
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "driftless/generate.hpp"
+#include "support/random_models.hpp"
+#include "support/tolerance.hpp"
+
+using namespace driftless;
+using namespace driftless::test;
+
+namespace {
+
+std::vector<int> promptOf(Index length, int salt) {
+  std::vector<int> ids = someIds(length, 300);
+  for (int& id : ids) id = (id + salt * 41) % 300;
+  return ids;
+}
+
+const Weights<float>& batchWeights() {
+  static const Weights<float> weights(livelyParameters(smallConfig(136, 2, 130, 300, 131)));
+  return weights;
+}
+
+/// Logits [T, V] of a sequence run alone.
+Matrix<float> alone(const std::vector<int>& ids) {
+  ModelCache cache(batchWeights(), Threads(1));
+  return prefillLogits(ids, batchWeights(), cache);
+}
+
+}  // namespace
+
+TEST_CASE("batch: prompts of different lengths, prefilled together and decoded together, are as if alone") {
+  const Weights<float>& weights = batchWeights();
+  for (const int threads : {1, 3}) {
+    std::vector<std::vector<int>> sequences;
+    std::vector<ModelCache<float>> caches;
+    std::vector<Chunk<float>> chunks;
+    std::vector<std::size_t> lengths;
+    for (int i = 0; i < 9; ++i) {
+      lengths.push_back(static_cast<std::size_t>(1 + i * 14));
+      sequences.push_back(promptOf(131, i));
+      caches.emplace_back(weights, Threads(threads));
+    }
+    for (std::size_t i = 0; i < sequences.size(); ++i)
+      chunks.push_back({std::span(sequences[i]).first(lengths[i]), &caches[i]});
+    const Matrix<float> first = prefill(chunks, weights);
+    for (std::size_t i = 0; i < sequences.size(); ++i)
+      checkSameBits(first.row(static_cast<Index>(i)), alone(sequences[i]).row(static_cast<Index>(lengths[i]) - 1),
+                    "prefill of sequence " + std::to_string(i));
+
+    // Sequences leave in turn; those that stay don't notice.
+    for (int step = 0; step < 12; ++step) {
+      std::vector<int> ids;
+      std::vector<Index> positions;
+      std::vector<ModelCache<float>*> running;
+      std::vector<std::size_t> who;
+      for (std::size_t i = static_cast<std::size_t>(step) / 2; i < sequences.size(); ++i) {
+        ids.push_back(sequences[i][lengths[i]]);
+        positions.push_back(caches[i].length());
+        running.push_back(&caches[i]);
+        who.push_back(i);
+      }
+      const Matrix<float> logits = decodeStep(ids, positions, weights, running);
+      for (std::size_t row = 0; row < who.size(); ++row) {
+        const std::size_t i = who[row];
+        checkSameBits(logits.row(static_cast<Index>(row)), alone(sequences[i]).row(static_cast<Index>(lengths[i])),
+                      "step " + std::to_string(step) + ", sequence " + std::to_string(i));
+        ++lengths[i];
+      }
+    }
+  }
+}
+
+TEST_CASE("batch: prompts that together are longer than one piece of a step") {
+  const Weights<float> weights(livelyParameters(smallConfig(12, 2, 9, 300, 700, 2)));
+  std::vector<std::vector<int>> prompts;
+  for (const Index length : {300, 211, 1, 1, 600, 5}) prompts.push_back(promptOf(length, static_cast<int>(length)));
+  std::vector<ModelCache<float>> caches;
+  for (std::size_t i = 0; i < prompts.size(); ++i) caches.emplace_back(weights);
+  std::vector<Chunk<float>> chunks;
+  for (std::size_t i = 0; i < prompts.size(); ++i) chunks.push_back({prompts[i], &caches[i]});
+  const Matrix<float> together = prefill(chunks, weights);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    ModelCache cache(weights);
+    checkSameBits(together.row(static_cast<Index>(i)), prefill(prompts[i], weights, cache),
+                  "prompt " + std::to_string(i));
+  }
+}
+
+TEST_CASE("batch: a step that fails leaves every cache as it was") {
+  const Weights<float>& weights = batchWeights();
+  ModelCache one(weights), two(weights);
+  prefill(std::vector<int>{1, 2, 3}, weights, one);
+  const std::vector<int> good = {5}, bad = {300}, nothing;
+  using Chunks = std::vector<Chunk<float>>;
+  CHECK_THROWS_AS(prefill(Chunks{{good, &one}, {bad, &two}}, weights), ArgumentError);
+  CHECK_THROWS_AS(prefill(Chunks{{good, &one}, {nothing, &two}}, weights), ArgumentError);
+  CHECK_THROWS_AS(prefill(Chunks{}, weights), ArgumentError);
+  CHECK_THROWS_WITH_AS(prefill(Chunks{{good, &one}, {good, nullptr}}, weights),
+                       "expected a cache for sequence 1, got none", ArgumentError);
+  CHECK_THROWS_WITH_AS(prefill(Chunks{{good, &one}, {good, &two}, {good, &one}}, weights),
+                       "expected a cache of its own for every sequence, got the same one for sequences 0 and 2",
+                       ArgumentError);
+  const std::vector<int> ids = {1, 2};
+  const std::vector<Index> positions = {3, 1};
+  const std::vector<ModelCache<float>*> caches = {&one, &two};
+  CHECK_THROWS_WITH_AS(decodeStep(ids, positions, weights, caches),
+                       "decodeStep: expected position 0, the cache's length, got 1", ArgumentError);
+  CHECK_THROWS_AS(decodeStep(good, positions, weights, caches), ArgumentError);
+  CHECK(one.length() == 3);
+  CHECK(two.length() == 0);
+}
+
+TEST_CASE("batch: a list of prompts yields what each yields alone, in its order, however many run together") {
+  const Weights<float>& weights = batchWeights();
+  std::vector<std::vector<int>> prompts;
+  for (int i = 0; i < 21; ++i) prompts.push_back(promptOf(1 + i * 6 % 131, i));
+  GenerateOptions options;
+  options.max_tokens = 9;
+  for (const double temperature : {0.0, 1.0}) {
+    options.sampling.temperature = temperature;
+    options.stop_ids = {argmax(alone(prompts[3]).bottomRows(1).row(0))};  // one that some sequences meet
+    std::vector<Generation> expected;
+    for (const std::vector<int>& prompt : prompts) expected.push_back(generateTokens(prompt, options, weights));
+    for (const std::size_t together : {1u, 2u, 5u, 30u}) {
+      std::vector<ModelCache<float>> caches;
+      for (std::size_t i = 0; i < together; ++i) caches.emplace_back(weights);
+      std::vector<std::vector<int>> streamed(prompts.size());
+      const std::vector<Generation> generations =
+          generateTokens(prompts, options, weights, caches, [&](std::size_t prompt, int id) {
+            streamed[prompt].push_back(id);
+            return true;
+          });
+      REQUIRE(generations.size() == prompts.size());
+      for (std::size_t i = 0; i < prompts.size(); ++i) {
+        CHECK(generations[i].output_ids == expected[i].output_ids);
+        CHECK(generations[i].finish_reason == expected[i].finish_reason);
+        CHECK(streamed[i] == expected[i].output_ids);
+      }
+    }
+  }
+  CHECK(generateTokens(std::vector<std::vector<int>>{}, options, weights).empty());
+}
+
+TEST_CASE("batch: one model on several threads, each with a cache of its own, all sharing one pool") {
+  const Weights<float>& weights = batchWeights();
+  const Threads threads(2);
+  std::vector<std::vector<int>> expected;
+  for (int i = 0; i < 4; ++i) expected.push_back(generateTokens(promptOf(20, i), 30, weights));
+  std::atomic<int> right = 0;
+  std::vector<std::thread> users;
+  for (int i = 0; i < 4; ++i)
+    users.emplace_back([&, i] {
+      std::vector<ModelCache<float>> cache;
+      cache.emplace_back(weights, threads);
+      GenerateOptions options;
+      options.max_tokens = 30;
+      const auto generation = generateTokens({promptOf(20, i)}, options, weights, cache).front();
+      if (generation.output_ids == expected[static_cast<std::size_t>(i)]) ++right;
+    });
+  for (std::thread& user : users) user.join();
+  CHECK(right == 4);
+}
