@@ -9,6 +9,7 @@ namespace driftless::cli {
 void addGenerate(CLI::App& app);
 /// Sets `status`, the program's exit status, to 1 where something drifts.
 void addVerify(CLI::App& app, int& status);
+void addBench(CLI::App& app);
 void addTokenize(CLI::App& app);
 void addInfo(CLI::App& app);
 

@@ -8,46 +8,13 @@
 #include <string_view>
 
 #include "commands.hpp"
-#include "driftless/cache.hpp"
 #include "driftless/checkpoint.hpp"
 #include "options.hpp"
+#include "sizes.hpp"
 #include "streams.hpp"
 
 namespace driftless::cli {
 namespace {
-
-template <class Stored>
-Index bytesOf(const detail::PackedMatrix<Stored>& matrix) {
-  return matrix.bytes();
-}
-
-template <class Stored>
-Index bytesOf(const Embedding<Stored>& embedding) {
-  return embedding.columns.bytes();
-}
-
-template <class Derived>
-Index bytesOf(const Eigen::PlainObjectBase<Derived>& tensor) {
-  return tensor.size() * static_cast<Index>(sizeof(typename Derived::Scalar));
-}
-
-Index bytesOf(const Weights<>& weights) {
-  Index bytes = 0;
-  forEachTensor(weights, [&](const std::string&, const auto& tensor, Index, Index) { bytes += bytesOf(tensor); });
-  return bytes;
-}
-
-Index bytesOf(const ModelCache<>& cache) {
-  Index bytes = 0;
-  for (Index layer = 0; layer < cache.layers(); ++layer) bytes += cache.layer(layer).bytes();
-  return bytes;
-}
-
-/// Keys and values of one position in all layers, with their padding.
-Index cacheBytesPerToken(const Config& config) {
-  constexpr Index kBlock = LayerCache<float>::kBlock;
-  return config.n_layer * LayerCache<float>(config.n_head, config.headSize(), kBlock).bytes() / kBlock;
-}
 
 std::string bytesText(Index bytes) {
   constexpr std::array units = {"bytes", "KiB", "MiB", "GiB", "TiB"};
@@ -103,7 +70,7 @@ void describeSizes(const Checkpoint& checkpoint, const std::string& model, std::
   writeLine(out, "parameters", parameters);
   writeLine(out, "weights on disk", bytesText(static_cast<Index>(bytes_on_disk)));
   writeLine(out, "weights packed in memory", bytesText(bytesOf(weights)));
-  writeLine(out, "cache for a token", bytesText(cacheBytesPerToken(weights.config)));
+  writeLine(out, "cache for a token", bytesText(cacheBytesPerToken<float>(weights.config)));
   writeLine(out, "cache for the whole context", bytesText(bytesOf(ModelCache(weights))));
 }
 

@@ -34,6 +34,7 @@ int run(int argc, char** argv) {
   int status = 0;
   addGenerate(app);
   addVerify(app, status);
+  addBench(app);
   addTokenize(app);
   addInfo(app);
   try {

@@ -1,6 +1,7 @@
 #include "options.hpp"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,15 @@ CLI::Option* addModel(CLI::App& command, std::string& path) {
       ->capture_default_str();
 }
 
+void addStoredTypes(CLI::App& command, StoredTypes& types) {
+  command.add_option("--weights", types.weights, "What weights are stored as; arithmetic is in f32")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}));
+  command.add_option("--cache", types.cache, "What keys and values are stored as")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+}
+
 void addThreads(CLI::App& command, std::optional<int>& count) {
   command.add_option("-t,--threads", count, "Threads that compute (default: one a physical core)")
       ->type_name("N")
@@ -25,13 +35,17 @@ void addThreads(CLI::App& command, std::optional<int>& count) {
 
 Threads makeThreads(const std::optional<int>& count) { return count ? Threads(*count) : Threads(); }
 
+bool areIds(const nlohmann::json& value) {
+  const auto isId = [](const nlohmann::json& element) {
+    return element.is_number_unsigned() && element <= std::numeric_limits<int>::max();
+  };
+  return value.is_array() && std::ranges::all_of(value, isId);
+}
+
 std::vector<int> parseIds(const std::string& option, const std::string& text) {
   const std::string list = text == "-" ? readInput() : text;
-  const auto isId = [](const nlohmann::json& value) {
-    return value.is_number_unsigned() && value <= std::numeric_limits<int>::max();
-  };
   const nlohmann::json ids = nlohmann::json::parse("[" + list + "]", nullptr, false);
-  if (!ids.is_array() || !std::ranges::all_of(ids, isId)) {
+  if (!areIds(ids)) {
     throw ArgumentError(option + ": expected token ids separated by commas, such as 1,2,3, each from 0 to " +
                         std::to_string(std::numeric_limits<int>::max()) + ", got " + detail::quotedName(list));
   }
@@ -42,6 +56,39 @@ std::string idsText(const std::vector<int>& ids) {
   std::string text;
   for (const int id : ids) text += (text.empty() ? "" : ",") + std::to_string(id);
   return text;
+}
+
+namespace {
+
+struct Preset {
+  const char* name;
+  Index n_layer;
+  Index n_embd;
+  Index n_head;
+};
+
+constexpr std::array kPresets = {Preset{"distilgpt2", 6, 768, 12}, Preset{"gpt2", 12, 768, 12},
+                                 Preset{"gpt2-medium", 24, 1024, 16}, Preset{"gpt2-large", 36, 1280, 20},
+                                 Preset{"gpt2-xl", 48, 1600, 25}};
+
+}  // namespace
+
+CLI::Option* addPreset(CLI::App& command, std::string& name, CLI::Option* model) {
+  std::vector<std::string> names;
+  for (const Preset& preset : kPresets) names.emplace_back(preset.name);
+  return command.add_option("--preset", name, "Seeded random weights of a published shape in place of a model")
+      ->check(CLI::IsMember(names))
+      ->excludes(model);
+}
+
+Config presetConfig(const std::string& name) {
+  const Preset& preset = *std::ranges::find(kPresets, name, &Preset::name);
+  Config config;
+  config.n_layer = preset.n_layer;
+  config.n_embd = preset.n_embd;
+  config.n_head = preset.n_head;
+  config.n_inner = 4 * preset.n_embd;
+  return config;
 }
 
 void addPrompt(CLI::App& command, Prompt& prompt) {

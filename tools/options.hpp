@@ -3,14 +3,17 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <system_error>
 #include <type_traits>
 #include <vector>
 
+#include "driftless/config.hpp"
 #include "driftless/threads.hpp"
 #include "driftless/tokenizer.hpp"
+#include "stored_types.hpp"
 
 /// Options that several subcommands share.
 namespace driftless::cli {
@@ -38,13 +41,23 @@ CLI::Validator wholeNumber(Number least, Number most = std::numeric_limits<Numbe
 
 CLI::Option* addModel(CLI::App& command, std::string& path);
 
+void addStoredTypes(CLI::App& command, StoredTypes& types);
+
 void addThreads(CLI::App& command, std::optional<int>& count);
 Threads makeThreads(const std::optional<int>& count);
+
+/// Whether JSON is a list of numbers that can be token ids: from 0 to the largest int.
+bool areIds(const nlohmann::json& value);
 
 /// Token ids from an option's value: separated by commas, or `-` for those on standard input. Throws ArgumentError that
 /// names the option.
 std::vector<int> parseIds(const std::string& option, const std::string& text);
 std::string idsText(const std::vector<int>& ids);
+
+/// `--preset NAME`, which excludes `model`: random weights of a published shape.
+CLI::Option* addPreset(CLI::App& command, std::string& name, CLI::Option* model);
+/// The shape of a preset.
+Config presetConfig(const std::string& name);
 
 /// A prompt as the command line gives it: text, token ids or nothing.
 struct Prompt {

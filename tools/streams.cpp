@@ -1,6 +1,8 @@
 #include "streams.hpp"
 
+#include <array>
 #include <cerrno>
+#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <system_error>
@@ -10,6 +12,19 @@
 namespace driftless::cli {
 
 std::string readInput() { return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()}; }
+
+std::string readFile(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes;
+  std::array<char, 65536> piece;
+  do {
+    file.read(piece.data(), piece.size());
+    bytes.append(piece.data(), static_cast<std::size_t>(file.gcount()));
+  } while (file);
+  if (!file.eof()) throw FileError(path + ": cannot be read: " + std::generic_category().message(errno));
+  return bytes;
+}
 
 void writeOutput(std::string_view bytes) {
   errno = 0;

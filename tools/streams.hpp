@@ -11,6 +11,9 @@ struct OutputClosed {};
 /// All of standard input, byte for byte.
 std::string readInput();
 
+/// All of a file, which need not be a regular one. Throws FileError.
+std::string readFile(const std::string& path);
+
 /// Writes to standard output, at once. Throws OutputClosed, or Error where writing fails for another reason.
 void writeOutput(std::string_view bytes);
 

@@ -132,6 +132,17 @@ bool packPanels(PackedMatrix<Stored>& matrix, ThreadPool& pool, Read read) {
   return fits;
 }
 
+/// Asks for the cache lines of a row of Width numbers that is to come, two kilobytes on.
+template <Index Width, class Stored>
+EIGEN_STRONG_INLINE void prefetchRow([[maybe_unused]] const Stored* row) {
+#if defined(__GNUC__)
+  constexpr Index kAhead = 2048, kLine = 64;
+  const char* ahead = reinterpret_cast<const char*>(row) + kAhead;
+  for (Index byte = 0; byte < Width * static_cast<Index>(sizeof(Stored)); byte += kLine)
+    __builtin_prefetch(ahead + byte);
+#endif
+}
+
 /// sums[r][c] += x[r][0] * panel[0][c] + x[r][1] * panel[1][c] + ..., for Rows rows and Groups * kLanes columns.
 /// However many rows and columns a call covers, an element is one accumulator that takes its terms in ascending order,
 /// one fused multiply-add each: its bits don't depend on the company it is computed in.
@@ -144,6 +155,8 @@ EIGEN_STRONG_INLINE void multiplyTile(const Scalar* x, Index x_stride, const Sto
 #pragma GCC unroll 8
     for (int g = 0; g < Groups; ++g) sum[r][g] = Lanes<Scalar>::load(sums + r * sums_stride + g * kLanes);
   for (Index k = 0; k < in; ++k) {
+    // One row alone is bound by memory, and narrow types leave the processor's own prefetching behind.
+    if constexpr (Rows == 1) prefetchRow<Groups * kLanes>(panel + k * panel_stride);
     Lanes<Scalar> weight[Groups];
 #pragma GCC unroll 8
     for (int g = 0; g < Groups; ++g) weight[g] = loadLanes<Scalar>(panel + k * panel_stride + g * kLanes);
