@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -236,6 +237,174 @@ TEST_SUITE("generate-cli") {
     CHECK(run.err.find("tokens/s") != std::string::npos);
   }
 
+  TEST_CASE("--weights and --cache: f16 weights keep the text of a model in f16, coarser ones go on in words") {
+    const json& golden = goldenNamed("once_upon");
+    const Words arguments = {"generate", golden.at("prompt"), "-n", maxTokens(golden)};
+    const auto outputWith = [&](const std::string& weights, const std::string& cache) {
+      Words all = arguments;
+      all.insert(all.end(), {"--weights", weights, "--cache", cache});
+      return outputOf(all);
+    };
+    CHECK(outputWith("f32", "f32") == golden.at("output_text"));
+    CHECK(outputWith("f16", "f32") == golden.at("output_text"));
+    for (const std::string weights : {"bf16", "int8"})
+      for (const std::string cache : {"f16", "bf16"}) CHECK(!outputWith(weights, cache).empty());
+  }
+
+  TEST_CASE("--prompts: every line's output is that of a run alone, in the order of the lines") {
+    INFO("hint: a sequence's ids do not depend on its company; each draws from an engine of its own.");
+    const Words prompts = {"Once upon a time", "The king", "\"Where are you?\" said the", "x", "The queen and the fox"};
+    std::string lines, objects;
+    for (const std::string& prompt : prompts) {
+      lines += prompt + "\n";
+      objects += json{{"prompt", prompt}}.dump() + "\r\n";
+    }
+    const Words options = {"-n", "25", "--temperature", "0.9", "--seed", "3", "--weights", "int8", "--cache", "f16"};
+    std::vector<json> alone;
+    for (const std::string& prompt : prompts) {
+      Words arguments = {"generate", prompt, "--output", "json"};
+      arguments.insert(arguments.end(), options.begin(), options.end());
+      alone.push_back(jsonOf(arguments));
+    }
+    const auto check = [&](Words arguments, const std::string& input) {
+      arguments.insert(arguments.begin(), {"generate", "--prompts", "-"});
+      arguments.insert(arguments.end(), options.begin(), options.end());
+      std::istringstream out(outputOf(arguments, input));
+      std::string line;
+      for (const json& expected : alone) {
+        REQUIRE(std::getline(out, line));
+        json result = json::parse(line);
+        CHECK(result.size() == 6);
+        for (const char* key : {"prompt_ids", "output_ids", "text", "finish_reason"})
+          CHECK(result.at(key) == expected.at(key));
+        CHECK(result.at("prefill_seconds") > 0);
+        CHECK(result.at("decode_seconds") > 0);
+      }
+      CHECK(!std::getline(out, line));
+    };
+    check({}, lines);
+    check({"--batch", "2", "--threads", "1", "--output", "json"}, lines);
+    check({"--batch", "1", "--no-cache"}, lines.substr(0, lines.size() - 1));
+    check({"--batch", "3"}, objects);
+    std::string ids;
+    for (const json& one : alone) ids += json{{"ids", one.at("prompt_ids")}}.dump() + "\n";
+    check({"--batch", "4", "--threads", "3"}, ids);
+  }
+
+  TEST_CASE("--prompts reads a file, and ids need no tokenizer") {
+    const TemporaryDirectory directory;
+    const std::string file = (directory.path() / "prompts").string();
+    const std::string model = fixturePath("odd-gpt2").string();
+    std::string lines;
+    for (const GreedyCase& golden : greedyCases("odd-gpt2")) lines += json{{"ids", golden.prompt_ids}}.dump() + "\n";
+    writeFile(file, lines);
+    std::istringstream out(outputOf({"generate", "-m", model, "--prompts", file, "-n", "3"}));
+    std::string line;
+    for (const GreedyCase& golden : greedyCases("odd-gpt2")) {
+      REQUIRE(std::getline(out, line));
+      Ids first = golden.output_ids;
+      first.resize(std::min<std::size_t>(first.size(), 3));
+      CHECK(json::parse(line).at("output_ids") == json(first));
+      CHECK(json::parse(line).at("text").is_null());
+    }
+    checkError(runProgram({"generate", "-m", model, "--prompts", "-"}, "text\n"), "standard input: line 1: ");
+  }
+
+  TEST_CASE("--prompts: an error in any line names it, and nothing is generated") {
+    struct Case {
+      std::string input;
+      std::string expected;
+    };
+    const std::vector<Case> cases = {
+        {"", "expected a prompt a line"},
+        {"a\n\nb\n", "line 2: expected a prompt, found an empty line"},
+        {"a\nb\n\n", "line 3: expected a prompt, found an empty line"},
+        {"{\"ids\": [1]}\n{\"ids\": [1, 2048]}\n", "line 2: expected token ids from 0 to 2047, got 2048 at index 1"},
+        {"{\"ids\": []}\n", "line 1: expected at least one token id"},
+        {"{\"ids\": [1]}\n\n{\"ids\": [2]}\n", "line 2: expected a prompt, found an empty line"},
+        {"{\"ids\": [1]}\nplain\n", "line 2: the object: bad JSON"},
+        {"{\"ids\": [-1]}\n", "line 1: expected {\"ids\": [1, 2]} or {\"prompt\": \"text\"} and no other keys"},
+        {"{\"ids\": [1], \"prompt\": \"a\"}\n", "line 1: expected {\"ids\": [1, 2]}"},
+        {"{\"text\": \"a\"}\n", "line 1: expected {\"ids\": [1, 2]}"},
+        {"{\"prompt\": 1}\n", "line 1: expected {\"ids\": [1, 2]}"},
+        {"{\"ids\": [1]}\n{\"ids\": [" + commaSeparated(Ids(513, 1)) + "]}\n", "line 2: expected at most 512"},
+    };
+    for (const Case& erroneous : cases) {
+      INFO("input: " << erroneous.input);
+      checkError(runProgram({"generate", "--prompts", "-"}, erroneous.input), "standard input: " + erroneous.expected);
+    }
+  }
+
+  TEST_CASE("verify compares every stored type with itself") {
+    for (const std::string weights : {"f32", "f16", "bf16", "int8"}) {
+      for (const std::string cache : {"f32", "f16", "bf16"}) {
+        INFO(weights << " " << cache);
+        const json result = jsonOf({"verify", "The king", "-n", "8", "--json", "--weights", weights, "--cache", cache});
+        CHECK(result.at("steps") == 8);
+        CHECK(result.at("differing_bits") == 0);
+        CHECK((result.at("max_abs") > 1e-3) == (weights == "bf16" || weights == "int8" || cache != "f32"));
+      }
+    }
+  }
+
+  TEST_CASE("bench measures the model and the machine, as JSON") {
+    const Words tiny = {"bench",     "-m",      fixturePath("odd-gpt2").string(),
+                        "--repeats", "2",       "--prompt-tokens",
+                        "5",         "-n",      "4",
+                        "--batch",   "3",       "--curve",
+                        "-t",        "2",       "--weights",
+                        "int8",      "--cache", "bf16",
+                        "--json"};
+    const json result = jsonOf(tiny);
+    CHECK(result.at("model") == fixturePath("odd-gpt2").string());
+    CHECK(result.at("weights") == "int8");
+    CHECK(result.at("cache") == "bf16");
+    for (const auto& [key, value] :
+         json{{"threads", 2}, {"batch", 3}, {"prompt_tokens", 5}, {"max_tokens", 4}, {"repeats", 2}}.items())
+      CHECK(result.at(key) == value);
+    for (const char* key :
+         {"load_seconds", "weight_bytes", "cache_bytes", "bytes_per_decode_step", "peak_memory_bytes"})
+      CHECK_MESSAGE(result.at(key) > 0, key);
+    const auto checkFigure = [](const json& figure) {
+      CHECK(figure.at("min") > 0);
+      CHECK(figure.at("min") <= figure.at("median"));
+      CHECK(figure.at("median") <= figure.at("max"));
+      CHECK(figure.size() == 3);
+    };
+    for (const char* key :
+         {"prefill_tokens_per_s", "decode_tokens_per_s", "recompute_tokens_per_s", "cached_over_recompute",
+          "read_bandwidth_gb_per_s", "fma_peak_gflops", "decode_over_bandwidth", "prefill_over_peak"}) {
+      INFO(key);
+      checkFigure(result.at(key));
+    }
+    for (const char* step : {"prefill", "decode"})
+      for (const char* part : {"linear", "attention", "unembedding", "rest"})
+        checkFigure(result.at("seconds_per_part").at(step).at(part));
+    CHECK(result.at("positions").size() == 9);
+    CHECK(result.at("positions").front().at("position") == 0);
+    CHECK(result.at("positions").back().at("position") == 15);
+    for (const json& sample : result.at("positions")) {
+      CHECK(sample.at("cached_seconds") > 0);
+      CHECK(sample.at("recomputed_seconds") > 0);
+    }
+  }
+
+  TEST_CASE("bench counts the bytes that a step must read") {
+    // Matrices of the embedded model, in bytes of 16 bits: c_attn, c_proj, c_fc and c_proj of 12 layers, and the head.
+    const json result = jsonOf({"bench", "-m", fixturePath("tales-gpt2").string(), "--repeats", "1", "--prompt-tokens",
+                                "10", "-n", "3", "--weights", "f16", "--cache", "f16", "--batch", "2", "--json"});
+    const int weights = 2 * (12 * 12 * 128 * 128 + 2048 * 128);
+    const int keys_and_values = 2 * 2 * 12 * 128;
+    CHECK(result.at("bytes_per_decode_step") == weights + 2 * 12 * keys_and_values);
+    CHECK(result.at("positions").is_null());
+  }
+
+  TEST_CASE("bench writes a table for people") {
+    const std::string text = outputOf({"bench", "-m", fixturePath("odd-gpt2").string(), "--repeats", "1", "-n", "2"});
+    for (const char* expected : {"tokens/s", "GB/s", "GFLOP/s", "attention", "peak memory", "median"})
+      CHECK_MESSAGE(text.find(expected) != std::string::npos, expected);
+  }
+
   TEST_CASE("verify finds no drift, step by step and as JSON") {
     const std::string report = outputOf({"verify", "Once upon a time", "--max-tokens", "12"});
     CHECK(std::ranges::count(report, '\n') == 13);
@@ -348,6 +517,20 @@ TEST_SUITE("generate-cli") {
         {{"generate", "--ids", "4294967297"}, "from 0 to 2147483647"},
         {{"generate", "--ids", "1,2048"}, "expected token ids from 0 to 2047, got 2048 at index 1"},
         {{"generate", "--ids", commaSeparated(Ids(513, 1))}, "expected at most 512"},
+        {{"generate", "a", "--weights", "q4"}, "--weights: q4 not in {f32,f16,bf16,int8}"},
+        {{"generate", "a", "--cache", "int8"}, "--cache: int8 not in {f32,f16,bf16}"},
+        {{"generate", "a", "--prompts", "-"}, "excludes --prompts"},
+        {{"generate", "--ids", "1", "--prompts", "-"}, "excludes --"},
+        {{"generate", "--prompts", "-", "--output", "ids"}, "--prompts writes JSON Lines"},
+        {{"generate", "--prompts", "no-such-file"}, "no-such-file: cannot be read"},
+        {{"generate", "a", "--batch", "2"}, "--batch requires --prompts"},
+        {{"generate", "--prompts", "-", "--batch", "0"}, "--batch: expected a whole number from 1"},
+        {{"bench", "--preset", "gpt3"}, "gpt2-xl"},
+        {{"bench", "--preset", "gpt2", "--model", "x"}, "excludes"},
+        {{"bench", "--model", "no-such-model"}, "no-such-model"},
+        {{"bench", "--prompt-tokens", "1000", "-n", "25"},
+         "expected at most n_positions, 1024, together, got 1000 and 25"},
+        {{"bench", "--batch", "0"}, "--batch: expected a whole number from 1"},
         {{"verify", "a", "-n", "0"}, "--max-tokens: expected a whole number from 1"},
         {{"verify", "--preset", "gpt3"}, "gpt2"},
         {{"verify", "--preset", "gpt2", "--model", "x"}, "excludes"},

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "model.hpp"
+
+namespace driftless::cli {
+
+/// What is timed: sequences that are prefilled together and go on together.
+struct Workload {
+  Index prompt_tokens = 0;  ///< of each
+  Index max_tokens = 0;     ///< decoded behind each prompt
+  std::size_t batch = 1;    ///< sequences
+};
+
+/// Floating-point operations of a prefill: two for each multiply-add of the linear layers, of attention over the keys
+/// that each row sees, and of the last rows' logits.
+double prefillOperations(const Config& config, const Workload& workload);
+
+/// Bytes that a decode step must read, on average: weights once, and each sequence's keys and values up to and with its
+/// own position.
+double bytesPerDecodeStep(const Model::Sizes& sizes, const Workload& workload);
+
+/// Seconds of a prefill or of decode steps, and where they go.
+struct Parts {
+  double total = 0;
+  double linear = 0;
+  double attention = 0;
+  double unembedding = 0;
+
+  double rest() const { return total - linear - attention - unembedding; }
+};
+
+/// One point of the curve of cost against position.
+struct Sample {
+  Index position;
+  double cached_seconds;
+  double recomputed_seconds;
+};
+
+/// Runs sequences of arbitrary ids through a model, and takes the time.
+class Runner {
+ public:
+  Runner(Model& model, const Workload& workload);
+
+  Parts prefill();
+
+  /// All steps that follow prefill(), by the likeliest tokens, which are chosen within the time.
+  Parts decode();
+
+  /// What the next token of each sequence, `tokens` long, costs without a cache.
+  double recompute(Index tokens);
+
+  /// One sequence over the whole context.
+  std::vector<Sample> curve();
+
+ private:
+  Parts runFromScratch(Index tokens);
+  double medianSeconds(int repeats, Index position, Index tokens);
+
+  Model& model_;
+  Workload workload_;
+  std::vector<std::vector<int>> ids_;  ///< of each sequence, as many as the model has positions
+};
+
+}  // namespace driftless::cli
