@@ -21,7 +21,7 @@ constexpr Index kSums = 8;
 
 /// Chains of multiply-adds that hide each other's latency, as many as registers hold beside two operands.
 constexpr int kChains = std::max(1, 12 / Lanes::kPackets);
-constexpr Index kChainLength = Index{1} << 20;
+constexpr Index kChainLength = Index{1} << 18;
 
 float sum(const float* from, Index count) {
   Lanes sums[kSums];
