@@ -18,6 +18,7 @@ ONNX Runtime one for every output channel; all three multiply them with activati
 
 import argparse
 import json
+import logging
 import multiprocessing
 import os
 import platform
@@ -408,6 +409,7 @@ def onnx_graph(config, tensors):
 def open_llama_cpp(job):
     import llama_cpp
 
+    logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)
     path = converted(job, f"{job.weights}.gguf", lambda *checkpoint: write_gguf(*checkpoint, job.weights))
     model, context = open_gguf(path, job)
     vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))

@@ -155,8 +155,8 @@ EIGEN_STRONG_INLINE void multiplyTile(const Scalar* x, Index x_stride, const Sto
 #pragma GCC unroll 8
     for (int g = 0; g < Groups; ++g) sum[r][g] = Lanes<Scalar>::load(sums + r * sums_stride + g * kLanes);
   for (Index k = 0; k < in; ++k) {
-    // One row alone is bound by memory, and narrow types leave the processor's own prefetching behind.
-    if constexpr (Rows == 1) prefetchRow<Groups * kLanes>(panel + k * panel_stride);
+    // One row alone is bound by memory, and the processor's own prefetching falls behind where a row has few lines.
+    if constexpr (Rows == 1 && sizeof(Stored) < sizeof(Scalar)) prefetchRow<Groups * kLanes>(panel + k * panel_stride);
     Lanes<Scalar> weight[Groups];
 #pragma GCC unroll 8
     for (int g = 0; g < Groups; ++g) weight[g] = loadLanes<Scalar>(panel + k * panel_stride + g * kLanes);
