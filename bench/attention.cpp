@@ -14,7 +14,8 @@ using benchmark::Counter;
 constexpr Index kHeads = 12, kHeadSize = 64, kWidth = kHeads * kHeadSize;
 
 detail::PackedMatrix<float> makeMatrix(Index in, Index out) {
-  detail::PackedMatrix<float> matrix(in, out);
+  detail::Arena arena(detail::PackedMatrix<float>::bytesFor(in, out));
+  detail::PackedMatrix<float> matrix(in, out, arena);
   detail::ThreadPool pool(1);
   detail::packPanels<float>(matrix, pool, [in](Index column, Index width, float* block) {
     for (Index i = 0; i < in * width; ++i) block[i] = static_cast<float>((i + column) % 17 - 8) * 0.01f;

@@ -20,7 +20,8 @@ constexpr Index kCachedPanels = 48;
 
 template <class Stored>
 PackedMatrix<Stored> makeMatrix() {
-  PackedMatrix<Stored> matrix(kIn, kOut);
+  Arena arena(PackedMatrix<Stored>::bytesFor(kIn, kOut));
+  PackedMatrix<Stored> matrix(kIn, kOut, arena);
   ThreadPool pool(1);
   packPanels<float>(matrix, pool, [](Index column, Index width, float* block) {
     for (Index i = 0; i < kIn * width; ++i) block[i] = static_cast<float>((i + column) % 17 - 8) * 0.01f;
@@ -39,8 +40,8 @@ void multiplyPanels(benchmark::State& state) {
     for (Index panel = 0; panel < panels; ++panel) {
       for (Index row = 0; row < rows; row += kTileRows) {
         std::fill_n(sums, kTileRows * kPanelWidth, 0.0f);
-        multiplyPanel(std::min(kTileRows, rows - row), x.data() + row * kIn, kIn, matrix.panel(panel), kPanelWidth, kIn,
-                      sums, kPanelWidth);
+        multiplyPanel(std::min(kTileRows, rows - row), x.data() + row * kIn, kIn, matrix.panel(panel), kPanelWidth,
+                      kPanelWidth, kIn, sums, kPanelWidth);
         benchmark::DoNotOptimize(sums);
       }
     }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstddef>
+#include <ctime>
 #include <fstream>
 #include <iomanip>
 #include <iostream>
@@ -45,6 +46,22 @@ std::optional<Index> peakMemory() {
   for (std::string word; file >> word;)
     if (Index kibibytes = 0; word == "VmHWM:" && file >> kibibytes) return kibibytes * 1024;
   return std::nullopt;
+}
+
+/// The processor's name, where the system tells.
+std::string processorName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(": ") + 2, line.size()));
+  return "";
+}
+
+/// Today in UTC, as 2026-12-31.
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::ostringstream text;
+  text << std::put_time(std::gmtime(&now), "%F");
+  return text.str();
 }
 
 /// A figure and what it was in each repeat.
@@ -222,6 +239,8 @@ struct BenchCommand {
                 {"prompt_tokens", results.workload.prompt_tokens},
                 {"max_tokens", max_tokens},
                 {"repeats", results.repeats.size()},
+                {"machine", processorName()},
+                {"date", today()},
                 {"load_seconds", results.load_seconds}};
     object.update(jsonOf(results.figures()));
     object["seconds_per_part"] = {{"prefill", jsonOf(results.prefillParts())},

@@ -12,12 +12,13 @@ namespace driftless {
 /// nothing but NaN.
 template <class Logits>
 int argmax(const Eigen::MatrixBase<Logits>& logits) {
-  Index best = -1;
-  for (Index i = 0; i < logits.size(); ++i)
-    if (!std::isnan(logits(i)) && (best < 0 || logits(i) > logits(best))) best = i;
-  if (best < 0)
+  Index best = 0;
+  while (best < logits.size() && std::isnan(logits(best))) ++best;
+  if (best == logits.size())
     throw ArgumentError("argmax: expected at least one logit that is a number, got " + std::to_string(logits.size()) +
                         " logits, all NaN");
+  for (Index i = best + 1; i < logits.size(); ++i)
+    if (logits(i) > logits(best)) best = i;
   return static_cast<int>(best);
 }
 

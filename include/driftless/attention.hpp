@@ -50,11 +50,12 @@ void attendTile(const LayerCache<Scalar, CacheStored>& cache, Index head, Index 
   Scalar* scores = workspace.scores.row(thread * kTileRows);
   Scalar* sums = scores + stride - width;
 
-  // 1. Scores against whole blocks of keys. Those beyond a row's own position are never looked at.
+  // 1. Scores. Those beyond a row's own position are never looked at.
   for (Index begin = 0; begin < longest; begin += kBlock) {
-    for (Index r = 0; r < rows; ++r) std::fill_n(scores + r * stride + begin, kBlock, Scalar(0));
+    const Index columns = std::min(kBlock, roundUpToLanes(longest - begin));
+    for (Index r = 0; r < rows; ++r) std::fill_n(scores + r * stride + begin, columns, Scalar(0));
     multiplyPanel(rows, workspace.qkv.row(first_row) + head * D, workspace.qkv.stride(),
-                  cache.keyBlock(head, begin / kBlock), kBlock, D, scores + begin, stride);
+                  cache.keyBlock(head, begin / kBlock), kBlock, columns, D, scores + begin, stride);
   }
 
   // 2. Softmax but for its division.
@@ -66,7 +67,7 @@ void attendTile(const LayerCache<Scalar, CacheStored>& cache, Index head, Index 
     while (begin < end) {
       const Index stop = std::min(end, (begin / kBlock + 1) * kBlock);
       multiplyPanel(row_count, scores + row * stride + begin, stride,
-                    cache.valueBlock(head, begin / kBlock) + begin % kBlock * width, width, stop - begin,
+                    cache.valueBlock(head, begin / kBlock) + begin % kBlock * width, width, width, stop - begin,
                     sums + row * stride, stride);
       begin = stop;
     }
@@ -82,15 +83,25 @@ void attendTile(const LayerCache<Scalar, CacheStored>& cache, Index head, Index 
   }
 }
 
-/// out [T, C] = c_proj(attention(c_attn(x [T, C]))). The rows of workspace.segments become part of their caches.
-template <class Scalar, class Stored, class CacheStored, class Observer = NoObserver>
+/// Asks for one head's query, key and value in a row of qkv, which lie C apart. The rows are too far from each other
+/// for the processor to see them coming.
+template <class Scalar>
+void prefetchHead(const Scalar* q, Index C, Index D) {
+  for (Index part = 0; part < 3; ++part)
+    for (Index d = 0; d < D; d += kLanes) prefetch(q + part * C + d);
+}
+
+/// c_proj(attention(c_attn(x [T, C]))), [T, C], as store(row, column, lanes). The rows of workspace.segments become
+/// part of their caches.
+template <class Scalar, class Stored, class CacheStored, class Store, class Observer = NoObserver>
 void attnStep(const Rows<Scalar>& x, const Attention<Scalar, Stored>& attn, ThreadPool& pool,
-              Workspace<Scalar, CacheStored>& workspace, Rows<Scalar>& out, Observer&& observer = {}) {
+              Workspace<Scalar, CacheStored>& workspace, Store store, Observer&& observer = {}) {
   const auto& segments = workspace.segments;
   const Index C = x.cols();
   const Index H = attn.n_head;
   const Index D = C / H;
-  linear(x, attn.c_attn, pool, workspace.qkv);
+  workspace.qkv.resize(x.rows(), 3 * C);
+  linear(x, attn.c_attn, pool, writeTo(workspace.qkv));
   observer(Part::linear);
 
   Index positions = 0;  // of the largest cache, so that the room needed does not grow with the sequence
@@ -104,6 +115,7 @@ void attnStep(const Rows<Scalar>& x, const Attention<Scalar, Stored>& attn, Thre
     const Index past = segment.cache->length();
     for (Index r = 0; r < segment.rows; ++r) {
       Scalar* q = workspace.qkv.row(segment.first_row + r) + head * D;
+      if (r + kTileRows < segment.rows) prefetchHead(q + kTileRows * workspace.qkv.stride(), C, D);
       for (Index d = 0; d < D; ++d) q[d] *= attn.score_scale;
       segment.cache->write(head, past + r, q + C, q + 2 * C);
     }
@@ -114,7 +126,7 @@ void attnStep(const Rows<Scalar>& x, const Attention<Scalar, Stored>& attn, Thre
   for (const auto& segment : segments) segment.cache->grow(segment.rows);
   observer(Part::attention);
 
-  linear(workspace.mixed, attn.c_proj, pool, out);
+  linear(workspace.mixed, attn.c_proj, pool, store);
   observer(Part::linear);
 }
 
@@ -152,8 +164,10 @@ Matrix<Scalar> attnStep(const std::type_identity_t<Matrix<Scalar>>& x, const Att
   detail::Workspace<Scalar, CacheStored> workspace;
   workspace.segments = {{&cache, 0, x.rows()}};
   return detail::allOrNothing(cache, [&]() -> Matrix<Scalar> {
-    detail::attnStep(detail::rowsOf(x), attn, pool, workspace, workspace.update);
-    return workspace.update.matrix();
+    detail::Rows<Scalar> out;
+    out.resize(x.rows(), x.cols());
+    detail::attnStep(detail::rowsOf(x), attn, pool, workspace, detail::writeTo(out));
+    return out.matrix();
   });
 }
 

@@ -75,13 +75,14 @@ Lanes<Scalar> activate(Activation activation, const Lanes<Scalar>& x) {
   return x;
 }
 
-/// out [T, C] = c_proj(activation(c_fc(x [T, C]))).
-template <class Scalar, class Stored>
-void mlp(const Rows<Scalar>& x, const Mlp<Scalar, Stored>& mlp, ThreadPool& pool, Rows<Scalar>& hidden,
-         Rows<Scalar>& out) {
-  linear(x, mlp.c_fc, pool, hidden,
-         [&](const Lanes<Scalar>& value) { return activate(mlp.activation_function, value); });
-  linear(hidden, mlp.c_proj, pool, out);
+/// c_proj(activation(c_fc(x [T, C]))), [T, C], as store(row, column, lanes).
+template <class Scalar, class Stored, class Store>
+void mlp(const Rows<Scalar>& x, const Mlp<Scalar, Stored>& mlp, ThreadPool& pool, Rows<Scalar>& hidden, Store store) {
+  hidden.resize(x.rows(), mlp.c_fc.weight.out());
+  linear(x, mlp.c_fc, pool, [&](Index row, Index column, const Lanes<Scalar>& value) {
+    activate(mlp.activation_function, value).store(hidden.row(row) + column);
+  });
+  linear(hidden, mlp.c_proj, pool, store);
 }
 
 /// Takes the residual stream workspace.x [T, C] through one block. Its rows are those of workspace.segments.
@@ -90,15 +91,11 @@ void blockStep(const Block<Scalar, Stored>& block, ThreadPool& pool, Workspace<S
                Observer&& observer = {}) {
   layerNorm(workspace.x, block.ln_1, pool, workspace.normed);
   observer(Part::norm);
-  attnStep(workspace.normed, block.attn, pool, workspace, workspace.update, observer);
-  workspace.x.matrix() += workspace.update.matrix();
-  observer(Part::residual);
+  attnStep(workspace.normed, block.attn, pool, workspace, addTo(workspace.x), observer);
   layerNorm(workspace.x, block.ln_2, pool, workspace.normed);
   observer(Part::norm);
-  mlp(workspace.normed, block.mlp, pool, workspace.hidden, workspace.update);
+  mlp(workspace.normed, block.mlp, pool, workspace.hidden, addTo(workspace.x));
   observer(Part::linear);
-  workspace.x.matrix() += workspace.update.matrix();
-  observer(Part::residual);
 }
 
 }  // namespace detail
@@ -119,7 +116,8 @@ Matrix<Scalar> mlp(const std::type_identity_t<Matrix<Scalar>>& x, const Mlp<Scal
   detail::checkWidth(x, mlp.c_fc.weight.in());
   detail::ThreadPool pool(1);
   detail::Rows<Scalar> hidden, out;
-  detail::mlp(detail::rowsOf(x), mlp, pool, hidden, out);
+  out.resize(x.rows(), x.cols());
+  detail::mlp(detail::rowsOf(x), mlp, pool, hidden, detail::writeTo(out));
   return out.matrix();
 }
 

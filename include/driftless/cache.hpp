@@ -77,10 +77,8 @@ class LayerCache {
     Stored* keys = data_.data() + keyOffset(head, position / kBlock);
     Stored* values = data_.data() + valueOffset(head, position / kBlock) + position % kBlock * paddedHeadSize();
     if (position % kBlock == 0) std::fill_n(keys, head_size_ * kBlock, Stored(0));
-    for (Index d = 0; d < head_size_; ++d) {
-      keys[d * kBlock + position % kBlock] = static_cast<Stored>(key[d]);
-      values[d] = static_cast<Stored>(value[d]);
-    }
+    for (Index d = 0; d < head_size_; ++d) keys[d * kBlock + position % kBlock] = static_cast<Stored>(key[d]);
+    for (Index d = 0; d < head_size_; ++d) values[d] = static_cast<Stored>(value[d]);
     std::fill_n(values + head_size_, paddedHeadSize() - head_size_, Stored(0));
   }
 

@@ -121,9 +121,10 @@ void forwardPiece(std::span<const Chunk<Scalar, CacheStored>> chunks, StepPositi
 
   workspace.x.resize(rows, weights.config.n_embd);
   eachSegment([&](std::size_t chunk, Index first, const Segment<Scalar, CacheStored>& segment) {
-    for (Index row = 0; row < segment.rows; ++row)
+    pool.parallelFor(segment.rows, [&](Index row, int) {
       embedToken(chunks[chunk].ids[static_cast<std::size_t>(first + row)], chunks[chunk].cache->length() + row, weights,
                  workspace.x.row(segment.first_row + row));
+    });
   });
   observer(Part::embedding);
   for (Index layer = 0; layer < weights.config.n_layer; ++layer) {

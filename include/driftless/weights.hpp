@@ -91,15 +91,31 @@ struct Weights {
 
 namespace detail {
 
+/// What a tensor [rows, cols] takes up in the arena.
+template <class Plain>
+Index packedBytes(const Eigen::PlainObjectBase<Plain>&, Index, Index) {
+  return 0;
+}
+
+template <class Stored>
+Index packedBytes(const PackedMatrix<Stored>&, Index rows, Index cols) {
+  return PackedMatrix<Stored>::bytesFor(rows, cols);
+}
+
+template <class Stored>
+Index packedBytes(const Embedding<Stored>&, Index rows, Index cols) {
+  return PackedMatrix<Stored>::bytesFor(cols, rows);
+}
+
 template <class Scalar>
-bool pack(const TensorView& tensor, RowVector<Scalar>& vector, ThreadPool&) {
+bool pack(const TensorView& tensor, RowVector<Scalar>& vector, Arena&, ThreadPool&) {
   vector.setZero(roundUpToLanes(tensor.cols));
   readElements(tensor, 0, 0, tensor.cols, vector.data());
   return true;
 }
 
 template <class Scalar>
-bool pack(const TensorView& tensor, Matrix<Scalar>& matrix, ThreadPool&) {
+bool pack(const TensorView& tensor, Matrix<Scalar>& matrix, Arena&, ThreadPool&) {
   matrix.resize(tensor.rows, tensor.cols);
   for (Index row = 0; row < tensor.rows; ++row) readElements(tensor, row, 0, tensor.cols, matrix.row(row).data());
   return true;
@@ -110,9 +126,9 @@ template <class Stored>
 using PackingScalar = std::conditional_t<std::is_same_v<Stored, double>, double, float>;
 
 template <class Stored>
-bool pack(const TensorView& tensor, PackedMatrix<Stored>& matrix, ThreadPool& pool) {
+bool pack(const TensorView& tensor, PackedMatrix<Stored>& matrix, Arena& arena, ThreadPool& pool) {
   using Scalar = PackingScalar<Stored>;
-  matrix = PackedMatrix<Stored>(tensor.rows, tensor.cols);
+  matrix = PackedMatrix<Stored>(tensor.rows, tensor.cols, arena);
   return packPanels<Scalar>(matrix, pool, [&](Index column, Index width, Scalar* block) {
     const Index count = std::min(width, tensor.cols - column);
     for (Index row = 0; row < tensor.rows; ++row) {
@@ -123,9 +139,9 @@ bool pack(const TensorView& tensor, PackedMatrix<Stored>& matrix, ThreadPool& po
 }
 
 template <class Stored>
-bool pack(const TensorView& tensor, Embedding<Stored>& embedding, ThreadPool& pool) {
+bool pack(const TensorView& tensor, Embedding<Stored>& embedding, Arena& arena, ThreadPool& pool) {
   using Scalar = PackingScalar<Stored>;
-  embedding.columns = PackedMatrix<Stored>(tensor.cols, tensor.rows);
+  embedding.columns = PackedMatrix<Stored>(tensor.cols, tensor.rows, arena);
   return packPanels<Scalar>(embedding.columns, pool, [&](Index token, Index width, Scalar* block) {
     const Index count = std::min(width, tensor.rows - token);
     std::fill_n(block, tensor.cols * width, Scalar(0));
@@ -158,8 +174,13 @@ Weights<Scalar, Stored>::Weights(const Config& model_config, bool has_head, cons
   checkConfig(config);
   h.resize(static_cast<std::size_t>(config.n_layer));
   if (has_head) lm_head.emplace();
+  Index bytes = 0;
+  forEachTensor(*this, [&](const std::string&, const auto& tensor, Index rows, Index cols) {
+    bytes += detail::packedBytes(tensor, rows, cols);
+  });
+  detail::Arena arena(bytes);
   forEachTensor(*this, [&](const std::string& name, auto& tensor, Index, Index) {
-    if (!detail::pack(source(name), tensor, threads.pool()))
+    if (!detail::pack(source(name), tensor, arena, threads.pool()))
       throw ArgumentError(name + ": expected numbers that the stored type of the weights can hold, found larger ones");
   });
 

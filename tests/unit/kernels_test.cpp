@@ -76,7 +76,8 @@ TEST_CASE("kernels: a packed product is one chain of fused multiply-adds an elem
       for (const Index rows : {1, 2, 5, 6, 7, 12, 100}) {
         Rows<float> x;
         x.resize(rows, in);
-        PackedMatrix<float> matrix(in, out);
+        Arena arena(PackedMatrix<float>::bytesFor(in, out));
+        PackedMatrix<float> matrix(in, out, arena);
         for (Index r = 0; r < rows; ++r)
           for (Index k = 0; k < in; ++k) x.row(r)[k] = randomFloat(engine);
         Matrix<float> numbers(in, out);

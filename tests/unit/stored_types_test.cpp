@@ -84,7 +84,8 @@ TEST_CASE_TEMPLATE("stored types: widening sixteen at a time is the exact conver
 }
 
 TEST_CASE("stored types: int8 is the nearest multiple of a column's largest magnitude over 127") {
-  detail::PackedMatrix<std::int8_t> matrix(3, 2);
+  detail::Arena arena(detail::PackedMatrix<std::int8_t>::bytesFor(3, 2));
+  detail::PackedMatrix<std::int8_t> matrix(3, 2, arena);
   detail::ThreadPool pool(1);
   const float numbers[3][2] = {{1.0f, 0.0f}, {-254.0f, 0.0f}, {127.0f, 0.0f}};
   REQUIRE(detail::packPanels<float>(matrix, pool, [&](Index column, Index width, float* block) {

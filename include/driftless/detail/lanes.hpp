@@ -1,9 +1,9 @@
 #pragma once
 
 #include <Eigen/Core>
-#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <numbers>
 #include <type_traits>
@@ -144,14 +144,27 @@ template <class Scalar>
 EIGEN_STRONG_INLINE Lanes<Scalar> scaleByPowerOfTwo(const Lanes<Scalar>& value, const Lanes<Scalar>& shifted) {
   using Bits = std::conditional_t<sizeof(Scalar) == 8, std::uint64_t, std::uint32_t>;
   constexpr int kMantissaBits = std::numeric_limits<Scalar>::digits - 1;
-  alignas(64) Scalar values[kLanes];
-  alignas(64) Scalar exponents[kLanes];
-  value.store(values);
-  shifted.store(exponents);
-  for (Eigen::Index i = 0; i < kLanes; ++i)
-    values[i] =
-        std::bit_cast<Scalar>(std::bit_cast<Bits>(values[i]) + (std::bit_cast<Bits>(exponents[i]) << kMantissaBits));
-  return Lanes<Scalar>::load(values);
+  return eachPacket(
+      [](auto x, const auto& n) {
+#if defined(__GNUC__)
+        // In registers: through memory, g++ stores halves that the load of the whole has to wait for.
+        typedef Bits Whole __attribute__((vector_size(sizeof x)));
+        Whole bits, exponents;
+        std::memcpy(&bits, &x, sizeof x);
+        std::memcpy(&exponents, &n, sizeof x);
+        bits += exponents << kMantissaBits;
+        std::memcpy(&x, &bits, sizeof x);
+#else
+        constexpr int kCount = sizeof x / sizeof(Bits);
+        Bits bits[kCount], exponents[kCount];
+        std::memcpy(bits, &x, sizeof x);
+        std::memcpy(exponents, &n, sizeof x);
+        for (int i = 0; i < kCount; ++i) bits[i] += exponents[i] << kMantissaBits;
+        std::memcpy(&x, bits, sizeof x);
+#endif
+        return x;
+      },
+      value, shifted);
 }
 
 /// 1 / k! rounded to Scalar.
@@ -165,7 +178,7 @@ constexpr Scalar inverseFactorial(int k) {
 /// e^x to about an ulp: x is split into n ln 2 + r with |r| <= ln 2 / 2, e^r is a Taylor series, and n goes into the
 /// exponent. Below about the smallest normal number it is zero, above about half the largest infinity.
 template <class Scalar>
-Lanes<Scalar> exp(const Lanes<Scalar>& x) {
+EIGEN_STRONG_INLINE Lanes<Scalar> exp(const Lanes<Scalar>& x) {
   using L = Lanes<Scalar>;
   constexpr bool kDouble = sizeof(Scalar) == 8;
   constexpr int kDegree = kDouble ? 13 : 7;
@@ -191,7 +204,7 @@ Lanes<Scalar> exp(const Lanes<Scalar>& x) {
 
 /// 1 / (1 + e^-x).
 template <class Scalar>
-Lanes<Scalar> sigmoid(const Lanes<Scalar>& x) {
+EIGEN_STRONG_INLINE Lanes<Scalar> sigmoid(const Lanes<Scalar>& x) {
   const Lanes<Scalar> one = Lanes<Scalar>::broadcast(Scalar(1));
   return one / (one + exp(Lanes<Scalar>::broadcast(Scalar(0)) - x));
 }

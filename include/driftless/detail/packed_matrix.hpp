@@ -34,11 +34,14 @@ template <class Stored>
 class PackedMatrix {
  public:
   PackedMatrix() = default;
-  PackedMatrix(Index in, Index out)
-      : in_(in),
-        out_(out),
-        data_(in * roundUpToLanes(out)),
-        scale_(kIsQuantized<Stored> ? roundUpToLanes(out) : Index{0}) {}
+  /// Uninitialised, in memory cut from an arena.
+  PackedMatrix(Index in, Index out, Arena& arena)
+      : in_(in), out_(out), data_(in * roundUpToLanes(out), arena), scale_(scales(out), arena) {}
+
+  /// What it takes up in the arena.
+  static Index bytesFor(Index in, Index out) {
+    return Arena::bytesFor<Stored>(in * roundUpToLanes(out)) + Arena::bytesFor<float>(scales(out));
+  }
 
   Index in() const { return in_; }
   Index out() const { return out_; }
@@ -83,6 +86,7 @@ class PackedMatrix {
   const float* scale() const { return scale_.data(); }
 
  private:
+  static Index scales(Index out) { return kIsQuantized<Stored> ? roundUpToLanes(out) : Index{0}; }
   Index widePanels() const { return roundUpToLanes(out_) / kPanelWidth; }
 
   template <class Scalar>
@@ -132,15 +136,11 @@ bool packPanels(PackedMatrix<Stored>& matrix, ThreadPool& pool, Read read) {
   return fits;
 }
 
-/// Asks for the cache lines of a row of Width numbers that is to come, two kilobytes on.
+/// Asks for the cache lines of a row of Width numbers that is to come, four kilobytes on.
 template <Index Width, class Stored>
-EIGEN_STRONG_INLINE void prefetchRow([[maybe_unused]] const Stored* row) {
-#if defined(__GNUC__)
-  constexpr Index kAhead = 2048, kLine = 64;
-  const char* ahead = reinterpret_cast<const char*>(row) + kAhead;
-  for (Index byte = 0; byte < Width * static_cast<Index>(sizeof(Stored)); byte += kLine)
-    __builtin_prefetch(ahead + byte);
-#endif
+EIGEN_STRONG_INLINE void prefetchRow(const Stored* row) {
+  constexpr Index kAhead = 4096 / sizeof(Stored);
+  for (Index i = 0; i < Width; i += kCacheLine / static_cast<Index>(sizeof(Stored))) prefetch(row + kAhead + i);
 }
 
 /// sums[r][c] += x[r][0] * panel[0][c] + x[r][1] * panel[1][c] + ..., for Rows rows and Groups * kLanes columns.
@@ -155,8 +155,9 @@ EIGEN_STRONG_INLINE void multiplyTile(const Scalar* x, Index x_stride, const Sto
 #pragma GCC unroll 8
     for (int g = 0; g < Groups; ++g) sum[r][g] = Lanes<Scalar>::load(sums + r * sums_stride + g * kLanes);
   for (Index k = 0; k < in; ++k) {
-    // One row alone is bound by memory, and the processor's own prefetching falls behind where a row has few lines.
-    if constexpr (Rows == 1 && sizeof(Stored) < sizeof(Scalar)) prefetchRow<Groups * kLanes>(panel + k * panel_stride);
+    // The processor's own prefetching suffices for one row of wide numbers, which is bound by memory. It falls behind
+    // where a row of the panel has few lines, and where the panel comes from the second-level cache.
+    if constexpr (Rows > 1 || sizeof(Stored) < sizeof(Scalar)) prefetchRow<Groups * kLanes>(panel + k * panel_stride);
     Lanes<Scalar> weight[Groups];
 #pragma GCC unroll 8
     for (int g = 0; g < Groups; ++g) weight[g] = loadLanes<Scalar>(panel + k * panel_stride + g * kLanes);
@@ -196,20 +197,20 @@ void multiplyColumns(Index rows, const Scalar* x, Index x_stride, const Stored* 
 }
 
 /// sums [rows, width] += x [rows, in] * panel [in, width], for 1 to kTileRows rows and a width that is a multiple of
-/// kLanes. See multiplyTile.
+/// kLanes, up to kPanelWidth. See multiplyTile.
 template <class Scalar, class Stored>
-void multiplyPanel(Index rows, const Scalar* x, Index x_stride, const Stored* panel, Index width, Index in,
-                   Scalar* sums, Index sums_stride) {
+void multiplyPanel(Index rows, const Scalar* x, Index x_stride, const Stored* panel, Index panel_stride, Index width,
+                   Index in, Scalar* sums, Index sums_stride) {
   constexpr int kWideGroups = kPanelWidth / kLanes;
   // As many accumulators as fit into the registers: 24 of AVX-512's 32, 12 of AVX2's 16.
   constexpr int kGroups = Lanes<Scalar>::kPackets == 1 ? kWideGroups : 1;
   if (rows == 1 && width == kPanelWidth)
-    return multiplyTile<1, kWideGroups>(x, x_stride, panel, width, in, sums, sums_stride);
+    return multiplyTile<1, kWideGroups>(x, x_stride, panel, panel_stride, in, sums, sums_stride);
   Index column = 0;
   for (; column + kGroups * kLanes <= width; column += kGroups * kLanes)
-    multiplyColumns<kGroups>(rows, x, x_stride, panel + column, width, in, sums + column, sums_stride);
+    multiplyColumns<kGroups>(rows, x, x_stride, panel + column, panel_stride, in, sums + column, sums_stride);
   for (; column < width; column += kLanes)
-    multiplyColumns<1>(rows, x, x_stride, panel + column, width, in, sums + column, sums_stride);
+    multiplyColumns<1>(rows, x, x_stride, panel + column, panel_stride, in, sums + column, sums_stride);
 }
 
 }  // namespace driftless::detail

@@ -61,7 +61,7 @@ struct Segment {
 };
 
 /// Parts of a step, in the order in which a block runs them.
-enum class Part { embedding, norm, linear, attention, residual, unembedding };
+enum class Part { embedding, norm, linear, attention, unembedding };
 
 /// Told after each part of a step that it is done. This one does not care, and costs nothing.
 struct NoObserver {
@@ -78,7 +78,6 @@ struct Workspace {
   Rows<Scalar> qkv;            ///< [T, 3C]
   Rows<Scalar> mixed;          ///< [T, C] values mixed by attention, heads side by side
   Rows<Scalar> hidden;         ///< [T, n_inner] the MLP's inside
-  Rows<Scalar> update;         ///< [T, C] what a sublayer adds to the residual stream
   Rows<Scalar> scores;         ///< [threads * kTileRows, positions + D padded] attention of one tile a thread
   Rows<Scalar> last;           ///< [B, C] normed of each sequence's last row
 };
