@@ -34,9 +34,9 @@ Attention<float, float> makeAttention() {
 struct AttentionClock {
   using Clock = std::chrono::steady_clock;
 
-  void operator()(detail::Part part) {
+  void operator()(Part part) {
     const Clock::time_point now = Clock::now();
-    if (part == detail::Part::attention) seconds = std::chrono::duration<double>(now - last).count();
+    if (part == Part::attention) seconds = std::chrono::duration<double>(now - last).count();
     last = now;
   }
 
@@ -53,9 +53,11 @@ void attend(benchmark::State& state) {
   detail::Workspace<float, CacheStored> workspace;
   AttentionClock clock;
   const auto append = [&](Index count) {
-    workspace.segments = {{&cache, 0, count}};
+    workspace.segments = {{&cache, 0, count, 0, cache.length(), nullptr}};
+    detail::Rows<float> out;
+    out.resize(count, kWidth);
     detail::attnStep(detail::rowsOf<float>(Matrix<float>::Constant(count, kWidth, 0.5f)), attention, pool, workspace,
-                     workspace.update, clock);
+                     detail::writeTo(out), clock);
   };
   if (past > 0) append(past);
   for (auto _ : state) {

@@ -36,7 +36,7 @@ class TypedModel final : public Model {
   const Matrix<float>& step(const std::vector<Input>& inputs, const Observer& observer) override {
     std::vector<Chunk<float, CacheStored>> chunks;
     for (const Input& input : inputs) chunks.push_back({input.ids, &caches_.at(input.sequence)});
-    return prefill(chunks, weights_, [&](detail::Part part) {
+    return prefill(chunks, weights_, [&](Part part) {
       if (observer) observer(part);
     });
   }

@@ -23,7 +23,7 @@ class Model {
     std::size_t sequence;
     std::span<const int> ids;
   };
-  using Observer = std::function<void(detail::Part)>;
+  using Observer = std::function<void(Part)>;
 
   struct Sizes {
     Index weights;         ///< bytes, all of them

@@ -15,7 +15,7 @@ class PartClock {
  public:
   explicit PartClock(Parts& parts) : parts_(parts) {}
 
-  void operator()(detail::Part part) {
+  void operator()(Part part) {
     const double now = watch_.seconds();
     if (double* seconds = secondsOf(part)) *seconds += now - last_;
     last_ = now;
@@ -25,13 +25,13 @@ class PartClock {
   void start() { last_ = watch_.seconds(); }
 
  private:
-  double* secondsOf(detail::Part part) {
+  double* secondsOf(Part part) {
     switch (part) {
-      case detail::Part::linear:
+      case Part::linear:
         return &parts_.linear;
-      case detail::Part::attention:
+      case Part::attention:
         return &parts_.attention;
-      case detail::Part::unembedding:
+      case Part::unembedding:
         return &parts_.unembedding;
       default:
         return nullptr;

@@ -4,9 +4,10 @@
 #include <string>
 
 #include "driftless/config.hpp"
+#include "driftless/detail/abi.hpp"
 #include "driftless/error.hpp"
 
-namespace driftless {
+namespace driftless::inline DRIFTLESS_ABI {
 
 /// The index of the largest logit, the first of them on ties. NaN never wins. Throws ArgumentError where there is
 /// nothing but NaN.
@@ -22,4 +23,4 @@ int argmax(const Eigen::MatrixBase<Logits>& logits) {
   return static_cast<int>(best);
 }
 
-}  // namespace driftless
+}  // namespace driftless::inline DRIFTLESS_ABI

@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "driftless/cache.hpp"
+#include "driftless/detail/abi.hpp"
 #include "driftless/detail/linear.hpp"
 #include "driftless/error.hpp"
+#include "driftless/observer.hpp"
 #include "driftless/weights.hpp"
 
-namespace driftless {
+namespace driftless::inline DRIFTLESS_ABI {
 
 namespace detail {
 
@@ -36,12 +40,22 @@ Scalar exponentiate(Scalar* scores, Index count) {
   return sumOfLanes(sum);
 }
 
+/// Tells an observer how the last of some positions attends to all of them.
+template <class Scalar, class Observer>
+void showWeights(Index layer, Index sequence, Index head, std::span<const Scalar> exponentials, Scalar total,
+                 Observer& observer) {
+  std::vector<Scalar> weights;
+  for (const Scalar exponential : exponentials) weights.push_back(exponential / total);
+  observer(AttentionWeights<Scalar>{layer, sequence, head, static_cast<Index>(weights.size()) - 1, weights});
+}
+
 /// Attention in one head of up to kTileRows consecutive rows, first_row on, of one sequence: from their queries in
 /// workspace.qkv to workspace.mixed. The first row attends to `keys` keys, its own included, each later one to one
 /// more.
-template <class Scalar, class CacheStored>
-void attendTile(const LayerCache<Scalar, CacheStored>& cache, Index head, Index keys, Index first_row, Index rows,
-                Workspace<Scalar, CacheStored>& workspace, int thread) {
+template <class Scalar, class CacheStored, class Observer>
+void attendTile(const Segment<Scalar, CacheStored>& segment, Index head, Index keys, Index first_row, Index rows,
+                Workspace<Scalar, CacheStored>& workspace, int thread, Observer& observer) {
+  const LayerCache<Scalar, CacheStored>& cache = *segment.cache;
   constexpr Index kBlock = LayerCache<Scalar, CacheStored>::kBlock;
   const Index D = cache.headSize();
   const Index width = cache.paddedHeadSize();
@@ -61,6 +75,10 @@ void attendTile(const LayerCache<Scalar, CacheStored>& cache, Index head, Index 
   // 2. Softmax but for its division.
   Scalar total[kTileRows];
   for (Index r = 0; r < rows; ++r) total[r] = exponentiate(scores + r * stride, keys + r);
+  if constexpr (kObserves<AttentionWeights<Scalar>, Observer>)
+    for (Index r = 0; r < rows; ++r)
+      showWeights(workspace.layer, segment.sequence, head,
+                  std::span<const Scalar>(scores + r * stride, static_cast<std::size_t>(keys + r)), total[r], observer);
 
   // 3. Values, weighted and summed in the order of positions: together as far as every row reaches, then the rest.
   const auto addValues = [&](Index row, Index row_count, Index begin, Index end) {
@@ -93,16 +111,16 @@ void prefetchHead(const Scalar* q, Index C, Index D) {
 
 /// c_proj(attention(c_attn(x [T, C]))), [T, C], as store(row, column, lanes). The rows of workspace.segments become
 /// part of their caches.
-template <class Scalar, class Stored, class CacheStored, class Store, class Observer = NoObserver>
+template <class Scalar, class Stored, class CacheStored, class Store, class Observer>
 void attnStep(const Rows<Scalar>& x, const Attention<Scalar, Stored>& attn, ThreadPool& pool,
-              Workspace<Scalar, CacheStored>& workspace, Store store, Observer&& observer = {}) {
+              Workspace<Scalar, CacheStored>& workspace, Store store, Observer& observer) {
   const auto& segments = workspace.segments;
   const Index C = x.cols();
   const Index H = attn.n_head;
   const Index D = C / H;
   workspace.qkv.resize(x.rows(), 3 * C);
   linear(x, attn.c_attn, pool, writeTo(workspace.qkv));
-  observer(Part::linear);
+  tell(observer, Part::linear);
 
   Index positions = 0;  // of the largest cache, so that the room needed does not grow with the sequence
   for (const auto& segment : segments) positions = std::max(positions, segment.cache->capacity());
@@ -112,22 +130,21 @@ void attnStep(const Rows<Scalar>& x, const Attention<Scalar, Stored>& attn, Thre
   pool.parallelFor(static_cast<Index>(segments.size()) * H, [&](Index task, int thread) {
     const Segment<Scalar, CacheStored>& segment = segments[static_cast<std::size_t>(task / H)];
     const Index head = task % H;
-    const Index past = segment.cache->length();
     for (Index r = 0; r < segment.rows; ++r) {
       Scalar* q = workspace.qkv.row(segment.first_row + r) + head * D;
       if (r + kTileRows < segment.rows) prefetchHead(q + kTileRows * workspace.qkv.stride(), C, D);
       for (Index d = 0; d < D; ++d) q[d] *= attn.score_scale;
-      segment.cache->write(head, past + r, q + C, q + 2 * C);
+      segment.cache->write(head, segment.position + r, q + C, q + 2 * C);
     }
     for (Index r = 0; r < segment.rows; r += kTileRows)
-      attendTile(*segment.cache, head, past + r + 1, segment.first_row + r, std::min(kTileRows, segment.rows - r),
-                 workspace, thread);
+      attendTile(segment, head, segment.position + r + 1, segment.first_row + r, std::min(kTileRows, segment.rows - r),
+                 workspace, thread, observer);
   });
   for (const auto& segment : segments) segment.cache->grow(segment.rows);
-  observer(Part::attention);
+  tell(observer, Part::attention);
 
   linear(workspace.mixed, attn.c_proj, pool, store);
-  observer(Part::linear);
+  tell(observer, Part::linear);
 }
 
 template <class Scalar>
@@ -162,13 +179,14 @@ Matrix<Scalar> attnStep(const std::type_identity_t<Matrix<Scalar>>& x, const Att
   detail::checkLayerStep(x, attn.c_proj.weight.out(), attn.n_head, cache);
   detail::ThreadPool pool(1);
   detail::Workspace<Scalar, CacheStored> workspace;
-  workspace.segments = {{&cache, 0, x.rows()}};
+  workspace.segments = {{&cache, 0, x.rows(), 0, cache.length(), nullptr}};
+  detail::NoObserver observer;
   return detail::allOrNothing(cache, [&]() -> Matrix<Scalar> {
     detail::Rows<Scalar> out;
     out.resize(x.rows(), x.cols());
-    detail::attnStep(detail::rowsOf(x), attn, pool, workspace, detail::writeTo(out));
+    detail::attnStep(detail::rowsOf(x), attn, pool, workspace, detail::writeTo(out), observer);
     return out.matrix();
   });
 }
 
-}  // namespace driftless
+}  // namespace driftless::inline DRIFTLESS_ABI

@@ -4,8 +4,9 @@
 #include <type_traits>
 
 #include "driftless/attention.hpp"
+#include "driftless/detail/abi.hpp"
 
-namespace driftless {
+namespace driftless::inline DRIFTLESS_ABI {
 
 namespace detail {
 
@@ -86,16 +87,16 @@ void mlp(const Rows<Scalar>& x, const Mlp<Scalar, Stored>& mlp, ThreadPool& pool
 }
 
 /// Takes the residual stream workspace.x [T, C] through one block. Its rows are those of workspace.segments.
-template <class Scalar, class Stored, class CacheStored, class Observer = NoObserver>
+template <class Scalar, class Stored, class CacheStored, class Observer>
 void blockStep(const Block<Scalar, Stored>& block, ThreadPool& pool, Workspace<Scalar, CacheStored>& workspace,
-               Observer&& observer = {}) {
+               Observer& observer) {
   layerNorm(workspace.x, block.ln_1, pool, workspace.normed);
-  observer(Part::norm);
+  tell(observer, Part::norm);
   attnStep(workspace.normed, block.attn, pool, workspace, addTo(workspace.x), observer);
   layerNorm(workspace.x, block.ln_2, pool, workspace.normed);
-  observer(Part::norm);
+  tell(observer, Part::norm);
   mlp(workspace.normed, block.mlp, pool, workspace.hidden, addTo(workspace.x));
-  observer(Part::linear);
+  tell(observer, Part::linear);
 }
 
 }  // namespace detail
@@ -129,12 +130,13 @@ Matrix<Scalar> blockStep(const std::type_identity_t<Matrix<Scalar>>& x, const Bl
   detail::checkLayerStep(x, block.ln_1.width, block.attn.n_head, cache);
   detail::ThreadPool pool(1);
   detail::Workspace<Scalar, CacheStored> workspace;
-  workspace.segments = {{&cache, 0, x.rows()}};
+  workspace.segments = {{&cache, 0, x.rows(), 0, cache.length(), nullptr}};
+  detail::NoObserver observer;
   return detail::allOrNothing(cache, [&]() -> Matrix<Scalar> {
     workspace.x = detail::rowsOf(x);
-    detail::blockStep(block, pool, workspace);
+    detail::blockStep(block, pool, workspace, observer);
     return workspace.x.matrix();
   });
 }
 
-}  // namespace driftless
+}  // namespace driftless::inline DRIFTLESS_ABI

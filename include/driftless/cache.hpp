@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "driftless/config.hpp"
+#include "driftless/detail/abi.hpp"
 #include "driftless/detail/packed_matrix.hpp"
 #include "driftless/detail/workspace.hpp"
 #include "driftless/error.hpp"
 #include "driftless/weights.hpp"
 
-namespace driftless {
+namespace driftless::inline DRIFTLESS_ABI {
 
 /// The keys and values of one layer: a row [C] of each for every position so far, as c_attn computed them.
 ///
@@ -28,10 +29,11 @@ class LayerCache {
         capacity_(capacity),
         data_((capacity + kBlock - 1) / kBlock * blockSize()) {}
 
-  Index length() const { return length_; }
-  Index capacity() const { return capacity_; }
-  Index heads() const { return n_head_; }
-  Index headSize() const { return head_size_; }
+  Index length() const { return length_; }       ///< positions so far
+  Index capacity() const { return capacity_; }   ///< positions that there is room for
+  Index heads() const { return n_head_; }        ///< H
+  Index headSize() const { return head_size_; }  ///< D
+  /// What keys, values and their padding take in memory.
   Index bytes() const { return data_.size() * static_cast<Index>(sizeof(Stored)); }
 
   /// [length, C]: the keys, heads side by side, in the order of positions.
@@ -56,6 +58,7 @@ class LayerCache {
     length_ = length;
   }
 
+  /// An independent copy with room for as many positions.
   LayerCache clone() const {
     LayerCache copy(n_head_, head_size_, capacity_);
     std::copy_n(data_.data(), (length_ + kBlock - 1) / kBlock * blockSize(), copy.data_.data());
@@ -65,11 +68,13 @@ class LayerCache {
 
   /// Positions in a block.
   static constexpr Index kBlock = detail::kPanelWidth;
+  /// D, rounded up to whole lanes.
   Index paddedHeadSize() const { return detail::roundUpToLanes(head_size_); }
 
-  /// [D, kBlock] and [kBlock, paddedHeadSize()]. Keys of positions that are not used may be any numbers, left by what
-  /// was truncated.
+  /// One head's keys of a block, [D, kBlock]. Those of positions that are not used may be any numbers, left by what was
+  /// truncated.
   const Stored* keyBlock(Index head, Index block) const { return data_.data() + keyOffset(head, block); }
+  /// One head's values of a block, [kBlock, paddedHeadSize()].
   const Stored* valueBlock(Index head, Index block) const { return data_.data() + valueOffset(head, block); }
 
   /// Sets one head's key and value, each [D], at a position that is not used yet. Every head is written before grow().
@@ -133,6 +138,7 @@ class ModelCache {
   /// An empty cache for as many positions as the model has.
   template <class WeightStored>
   explicit ModelCache(const Weights<Scalar, WeightStored>& weights) : ModelCache(weights, weights.threads) {}
+  /// The same, whose steps are shared out among these threads.
   template <class WeightStored>
   ModelCache(const Weights<Scalar, WeightStored>& weights, Threads threads) : threads_(std::move(threads)) {
     const Config& config = weights.config;
@@ -142,13 +148,17 @@ class ModelCache {
 
   /// Positions so far; the next token's position.
   Index length() const { return layers_.empty() ? 0 : layers_.front().length(); }
+  /// Positions that there is room for, n_positions.
   Index capacity() const { return layers_.empty() ? 0 : layers_.front().capacity(); }
+  /// How many layers, L.
   Index layers() const { return static_cast<Index>(layers_.size()); }
 
   /// Throws ArgumentError for a layer that there is not.
   LayerCache<Scalar, Stored>& layer(Index index) { return layers_[checkedLayer(index)]; }
+  /// Likewise.
   const LayerCache<Scalar, Stored>& layer(Index index) const { return layers_[checkedLayer(index)]; }
 
+  /// What its steps are shared out among.
   const Threads& threads() const { return threads_; }
 
   /// Forgets everything.
@@ -168,10 +178,11 @@ class ModelCache {
 
   /// What its steps compute in. The logits that prefill and decodeStep return live here.
   struct StepMemory {
-    detail::Workspace<Scalar, Stored> workspace;
-    RowVector<Scalar> logits;     ///< [V] of one sequence
-    Matrix<Scalar> batch_logits;  ///< [B, V] of several
+    detail::Workspace<Scalar, Stored> workspace;  ///< intermediate results
+    RowVector<Scalar> logits;                     ///< [V] of one sequence
+    Matrix<Scalar> batch_logits;                  ///< [B, V] of several
   };
+  /// For prefill and decodeStep.
   StepMemory& memory() { return memory_; }
 
  private:
@@ -189,9 +200,11 @@ class ModelCache {
   StepMemory memory_;
 };
 
+/// Keys and values are stored in the type of arithmetic unless another one is asked for.
 template <class Scalar, class WeightStored>
 ModelCache(const Weights<Scalar, WeightStored>&) -> ModelCache<Scalar>;
+/// Likewise.
 template <class Scalar, class WeightStored>
 ModelCache(const Weights<Scalar, WeightStored>&, Threads) -> ModelCache<Scalar>;
 
-}  // namespace driftless
+}  // namespace driftless::inline DRIFTLESS_ABI

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "driftless/config.hpp"
+#include "driftless/detail/abi.hpp"
 #include "driftless/detail/config_file.hpp"
 #include "driftless/detail/file_mapping.hpp"
 #include "driftless/detail/json_text.hpp"
@@ -24,7 +25,7 @@
 #include "driftless/threads.hpp"
 #include "driftless/weights.hpp"
 
-namespace driftless {
+namespace driftless::inline DRIFTLESS_ABI {
 
 /// Reads a Hugging Face config.json. Every key that changes the mathematics is honoured or refused by name.
 /// `tie_word_embeddings` is not in it: what it means depends on the tensors (see Checkpoint).
@@ -162,11 +163,11 @@ inline bool haveSameBytes(const SafetensorsTensor& left, const SafetensorsTensor
 
 /// A tensor that the model computes with.
 struct CheckpointTensor {
-  std::string name;  ///< without `transformer.`
-  SafetensorsTensor tensor;
+  std::string name;          ///< without `transformer.`
+  SafetensorsTensor tensor;  ///< as the file has it
 };
 
-/// A GPT-2 on disk in Hugging Face's layout, checked as a whole: every tensor of `forEachTensor` is there, with a float
+/// A GPT-2 on disk in Hugging Face's layout, checked as a whole. Every tensor of `forEachTensor` is there, with a float
 /// type and the shape that the config asks for, and nothing else is, except the buffers `h.*.attn.bias` and
 /// `h.*.attn.masked_bias`, which are ignored. Names may all carry the prefix `transformer.`, or none;
 /// `lm_head.weight` never does.
@@ -189,9 +190,12 @@ class Checkpoint {
     claimTensors(std::move(stored));
     checkPrefixes();
   }
+  /// The file mappings move along: views stay valid.
   Checkpoint(Checkpoint&&) = default;
+  /// Likewise.
   Checkpoint& operator=(Checkpoint&&) = default;
 
+  /// What config.json says.
   const Config& config() const { return config_; }
 
   /// Whether the model has output weights of its own; otherwise they are wte's.
@@ -200,7 +204,7 @@ class Checkpoint {
   /// The model's tensors in the order of `forEachTensor`.
   const std::vector<CheckpointTensor>& tensors() const { return tensors_; }
 
-  /// One of the model's tensors, by its name without `transformer.`; the dtype is not `other`.
+  /// One of the model's tensors, by name. The name is without `transformer.`, and the dtype is not `other`.
   /// The view is valid for as long as the checkpoint lives. Throws ArgumentError for a name that is not the model's.
   TensorView tensor(const std::string& name) const { return find(name).view; }
 
@@ -339,4 +343,4 @@ Weights<Scalar, Stored> loadWeights(const std::filesystem::path& path, Threads t
   return Weights<Scalar, Stored>(checkpoint.config(), checkpoint.hasHead(), source, std::move(threads));
 }
 
-}  // namespace driftless
+}  // namespace driftless::inline DRIFTLESS_ABI

@@ -9,14 +9,16 @@
 
 #include "driftless/block.hpp"
 #include "driftless/cache.hpp"
+#include "driftless/detail/abi.hpp"
+#include "driftless/observer.hpp"
 
-namespace driftless {
+namespace driftless::inline DRIFTLESS_ABI {
 
 /// New tokens of one sequence, and the cache that they go on from, at the positions from cache->length() on.
 template <class Scalar, class CacheStored = Scalar>
 struct Chunk {
-  std::span<const int> ids;
-  ModelCache<Scalar, CacheStored>* cache;
+  std::span<const int> ids;                ///< at least one
+  ModelCache<Scalar, CacheStored>* cache;  ///< of this sequence alone
 };
 
 namespace detail {
@@ -92,6 +94,18 @@ void unembed(const Rows<Scalar>& x, const Weights<Scalar, Stored>& weights, Thre
   });
 }
 
+/// Tells an observer what stands between two blocks.
+template <class Scalar, class CacheStored, class Observer>
+void showHiddenStates(const Workspace<Scalar, CacheStored>& workspace, Observer& observer) {
+  if constexpr (kObserves<HiddenStates<Scalar>, Observer>)
+    for (const Segment<Scalar, CacheStored>& segment : workspace.segments)
+      observer(HiddenStates<Scalar>{
+          workspace.layer,
+          {workspace.x.row(segment.first_row), segment.rows, workspace.x.cols(), {workspace.x.stride()}},
+          segment.sequence,
+          segment.position});
+}
+
 /// Where a step is in its chunks: the next id to run.
 struct StepPosition {
   std::size_t chunk = 0;
@@ -103,46 +117,41 @@ template <class Scalar, class Stored, class CacheStored, class Observer, class T
 void forwardPiece(std::span<const Chunk<Scalar, CacheStored>> chunks, StepPosition& next,
                   const Weights<Scalar, Stored>& weights, ThreadPool& pool, Workspace<Scalar, CacheStored>& workspace,
                   Observer& observer, Take& take) {
-  const StepPosition begin = next;
   Index rows = 0;
   workspace.segments.clear();
   while (next.chunk < chunks.size() && rows < kMaxStepRows) {
-    const Index ids = static_cast<Index>(chunks[next.chunk].ids.size());
+    const Chunk<Scalar, CacheStored>& chunk = chunks[next.chunk];
+    const Index ids = static_cast<Index>(chunk.ids.size());
     const Index count = std::min(kMaxStepRows - rows, ids - next.id);
-    workspace.segments.push_back({nullptr, rows, count});
+    workspace.segments.push_back(
+        {nullptr, rows, count, static_cast<Index>(next.chunk), chunk.cache->length(), chunk.ids.data() + next.id});
     rows += count;
     next = next.id + count == ids ? StepPosition{next.chunk + 1, 0} : StepPosition{next.chunk, next.id + count};
   }
-  // Calls visit(chunk, first id, segment); only the first segment can begin in the middle of its chunk.
-  const auto eachSegment = [&](auto visit) {
-    for (std::size_t i = 0; i < workspace.segments.size(); ++i)
-      visit(begin.chunk + i, i == 0 ? begin.id : Index{0}, workspace.segments[i]);
-  };
 
   workspace.x.resize(rows, weights.config.n_embd);
-  eachSegment([&](std::size_t chunk, Index first, const Segment<Scalar, CacheStored>& segment) {
-    pool.parallelFor(segment.rows, [&](Index row, int) {
-      embedToken(chunks[chunk].ids[static_cast<std::size_t>(first + row)], chunks[chunk].cache->length() + row, weights,
-                 workspace.x.row(segment.first_row + row));
+  pool.parallelFor(static_cast<Index>(workspace.segments.size()), [&](Index index, int) {
+    const Segment<Scalar, CacheStored>& segment = workspace.segments[static_cast<std::size_t>(index)];
+    pool.parallelFor(segment.rows, [&](Index row, int) {  // by itself where there are several segments
+      embedToken(segment.ids[row], segment.position + row, weights, workspace.x.row(segment.first_row + row));
     });
   });
-  observer(Part::embedding);
-  for (Index layer = 0; layer < weights.config.n_layer; ++layer) {
-    eachSegment([&](std::size_t chunk, Index, Segment<Scalar, CacheStored>& segment) {
-      segment.cache = &chunks[chunk].cache->layer(layer);
-    });
-    blockStep(weights.h[static_cast<std::size_t>(layer)], pool, workspace, observer);
+  tell(observer, Part::embedding);
+  for (workspace.layer = 0; workspace.layer < weights.config.n_layer; ++workspace.layer) {
+    for (Segment<Scalar, CacheStored>& segment : workspace.segments)
+      segment.cache = &chunks[static_cast<std::size_t>(segment.sequence)].cache->layer(workspace.layer);
+    showHiddenStates(workspace, observer);
+    blockStep(weights.h[static_cast<std::size_t>(workspace.layer)], pool, workspace, observer);
   }
+  showHiddenStates(workspace, observer);
   layerNorm(workspace.x, weights.ln_f, pool, workspace.normed);
-  observer(Part::norm);
-  eachSegment([&](std::size_t chunk, Index first, const Segment<Scalar, CacheStored>& segment) {
-    take(chunk, first, segment.first_row, segment.rows);
-  });
+  tell(observer, Part::norm);
+  for (const Segment<Scalar, CacheStored>& segment : workspace.segments) take(segment);
 }
 
 /// Runs the chunks through the model, up to kMaxStepRows rows at a time. After each such piece,
-/// take(chunk, first, row, rows) may look at ln_f's output: the `rows` rows of workspace.normed from `row` on are those
-/// of the chunk's ids from `first` on. Where memory runs out midway, the caches are as they were.
+/// take(segment) may look at ln_f's output in workspace.normed, one segment's rows after the other. Where memory runs
+/// out midway, the caches are as they were.
 template <class Scalar, class Stored, class CacheStored, class Observer, class Take>
 void forward(std::span<const Chunk<Scalar, CacheStored>> chunks, const Weights<Scalar, Stored>& weights,
              ThreadPool& pool, Workspace<Scalar, CacheStored>& workspace, Observer&& observer, Take take) {
@@ -164,12 +173,12 @@ void lastLogits(std::span<const Chunk<Scalar, CacheStored>> chunks, const Weight
   ThreadPool& pool = chunks.front().cache->threads().pool();
   Workspace<Scalar, CacheStored>& workspace = chunks.front().cache->memory().workspace;
   workspace.last.resize(static_cast<Index>(chunks.size()), weights.config.n_embd);
-  forward(chunks, weights, pool, workspace, observer, [&](std::size_t chunk, Index, Index row, Index rows) {
-    std::copy_n(workspace.normed.row(row + rows - 1), weights.config.n_embd,
-                workspace.last.row(static_cast<Index>(chunk)));
+  forward(chunks, weights, pool, workspace, observer, [&](const auto& segment) {
+    std::copy_n(workspace.normed.row(segment.first_row + segment.rows - 1), weights.config.n_embd,
+                workspace.last.row(segment.sequence));
   });
   unembed(workspace.last, weights, pool, logits);
-  observer(Part::unembedding);
+  tell(observer, Part::unembedding);
 }
 
 }  // namespace detail
@@ -204,22 +213,22 @@ Matrix<Scalar> unembed(const std::type_identity_t<Matrix<Scalar>>& x, const Weig
 /// copy.
 ///
 /// Throws ArgumentError for an id that the model does not have, no ids, or a cache of another shape, and ContextFull
-/// where n_positions is exceeded; the cache is then as it was.
-template <class Scalar, class Stored, class CacheStored>
+/// where n_positions is exceeded; the cache is then as it was. An observer (observer.hpp) can look on.
+template <class Scalar, class Stored, class CacheStored, class Observer = detail::NoObserver>
 const RowVector<Scalar>& prefill(std::span<const int> promptIds, const Weights<Scalar, Stored>& weights,
-                                 ModelCache<Scalar, CacheStored>& cache) {
+                                 ModelCache<Scalar, CacheStored>& cache, Observer&& observer = {}) {
   const Chunk<Scalar, CacheStored> chunk{promptIds, &cache};
   detail::checkChunk(chunk, weights);
   RowVector<Scalar>& logits = cache.memory().logits;
   logits.resize(weights.config.vocab_size);
-  detail::lastLogits(std::span(&chunk, 1), weights, logits.data(), detail::NoObserver());
+  detail::lastLogits(std::span(&chunk, 1), weights, logits.data(), observer);
   return logits;
 }
 
 /// As prefill, for several sequences at once, each with a cache of its own: logits [B, V], row b of chunks[b]'s last
 /// id. They stay in the first chunk's cache until its next step. Each row's bits are those of a sequence run alone.
 ///
-/// An observer is called as observer(detail::Part) after each part of the step.
+/// An observer (observer.hpp) can look on.
 template <class Scalar, class Stored, class CacheStored, class Observer = detail::NoObserver>
 const Matrix<Scalar>& prefill(const std::vector<Chunk<Scalar, CacheStored>>& chunks,
                               const Weights<Scalar, Stored>& weights, Observer&& observer = {}) {
@@ -239,10 +248,10 @@ Matrix<Scalar> prefillLogits(std::span<const int> promptIds, const Weights<Scala
   Matrix<Scalar> logits(static_cast<Index>(promptIds.size()), weights.config.vocab_size);
   detail::ThreadPool& pool = cache.threads().pool();
   auto& workspace = cache.memory().workspace;
-  detail::forward(std::span(&chunk, 1), weights, pool, workspace, detail::NoObserver(),
-                  [&](std::size_t, Index first, Index, Index) {
-                    detail::unembed(workspace.normed, weights, pool, logits.row(first).data());
-                  });
+  detail::forward(std::span(&chunk, 1), weights, pool, workspace, detail::NoObserver(), [&](const auto& segment) {
+    const Index first = segment.position - workspace.lengths.front();
+    detail::unembed(workspace.normed, weights, pool, logits.row(first).data());
+  });
   return logits;
 }
 
@@ -259,11 +268,11 @@ inline void checkPosition(Index position, Index length) {
 /// Advances a sequence by one token at `position`, which must be the cache's length: positions are absolute and go on
 /// counting from the prompt. Returns the logits [V] of the next token, as prefill does. Errors as for prefill, and
 /// ArgumentError for any other position. Allocates nothing after the first step.
-template <class Scalar, class Stored, class CacheStored>
+template <class Scalar, class Stored, class CacheStored, class Observer = detail::NoObserver>
 const RowVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar, Stored>& weights,
-                                    ModelCache<Scalar, CacheStored>& cache) {
+                                    ModelCache<Scalar, CacheStored>& cache, Observer&& observer = {}) {
   detail::checkPosition(position, cache.length());
-  return prefill(std::span(&id, 1), weights, cache);
+  return prefill(std::span(&id, 1), weights, cache, observer);
 }
 
 /// Advances several sequences by one token each: ids[b] at positions[b] in caches[b]. Returns logits [B, V]; row b's
@@ -284,4 +293,4 @@ const Matrix<Scalar>& decodeStep(std::span<const int> ids, std::span<const Index
   return prefill(chunks, weights);
 }
 
-}  // namespace driftless
+}  // namespace driftless::inline DRIFTLESS_ABI

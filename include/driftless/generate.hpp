@@ -13,16 +13,17 @@
 #include <vector>
 
 #include "driftless/argmax.hpp"
+#include "driftless/detail/abi.hpp"
 #include "driftless/forward.hpp"
 
-namespace driftless {
+namespace driftless::inline DRIFTLESS_ABI {
 
 /// How the next token is drawn. The defaults are greedy.
 struct Sampling {
   double temperature = 0;  ///< logits are divided by it; 0 takes the largest
   int top_k = 0;           ///< only the k largest logits are in the draw; 0: all
   double top_p = 1;        ///< and of these only the most likely ones, up to a total probability of p (Holtzman 2020)
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 0;  ///< of the engine that the draws come from
 };
 
 /// Throws ArgumentError for a value out of range, by name.
@@ -108,16 +109,18 @@ enum class FinishReason {
   context_full  ///< n_positions are used up: there is no position for the last token, so none can follow it
 };
 
+/// How far and in which way to go on.
 struct GenerateOptions {
-  Index max_tokens = 100;
+  Index max_tokens = 100;     ///< at most so many for each prompt
   std::vector<int> stop_ids;  ///< none by default, not even <|endoftext|>
-  Sampling sampling;
-  bool use_cache = true;  ///< false recomputes everything at every step: the same ids, slowly
+  Sampling sampling;          ///< greedy by default
+  bool use_cache = true;      ///< false recomputes everything at every step: the same ids, slowly
 };
 
+/// What came of one prompt.
 struct Generation {
-  std::vector<int> output_ids;  ///< without the prompt
-  FinishReason finish_reason = FinishReason::length;
+  std::vector<int> output_ids;                        ///< without the prompt
+  FinishReason finish_reason = FinishReason::length;  ///< why there are no more
 };
 
 /// Called with every id as soon as it is chosen, and the index of its prompt; false stops that sequence behind it. An
@@ -241,4 +244,4 @@ std::vector<int> generateTokens(std::span<const int> promptIds, Count maxTokens,
   return generateTokens(promptIds, options, weights).output_ids;
 }
 
-}  // namespace driftless
+}  // namespace driftless::inline DRIFTLESS_ABI

@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "driftless/config.hpp"
+#include "driftless/detail/abi.hpp"
 
-namespace driftless {
+namespace driftless::inline DRIFTLESS_ABI {
 
+/// A LayerNorm's gain and shift.
 template <class Scalar>
 struct LayerNormParameters {
   RowVector<Scalar> weight;  ///< [C]
@@ -19,43 +21,46 @@ struct LayerNormParameters {
 /// y = x * weight + bias. The weight is [in, out], as GPT-2's checkpoints store it (Conv1D), not [out, in] (nn.Linear).
 template <class Scalar>
 struct LinearParameters {
-  Matrix<Scalar> weight;
-  RowVector<Scalar> bias;
+  Matrix<Scalar> weight;   ///< [in, out]
+  RowVector<Scalar> bias;  ///< [out]
 };
 
+/// The attention sublayer.
 template <class Scalar>
 struct AttentionParameters {
   LinearParameters<Scalar> c_attn;  ///< [C, 3C]: the columns of Q, then K, then V, each with its heads side by side
   LinearParameters<Scalar> c_proj;  ///< [C, C]
 };
 
+/// The feed-forward sublayer.
 template <class Scalar>
 struct MlpParameters {
   LinearParameters<Scalar> c_fc;    ///< [C, n_inner]
   LinearParameters<Scalar> c_proj;  ///< [n_inner, C]
 };
 
+/// One of the L blocks.
 template <class Scalar>
 struct BlockParameters {
-  LayerNormParameters<Scalar> ln_1;
-  AttentionParameters<Scalar> attn;
-  LayerNormParameters<Scalar> ln_2;
-  MlpParameters<Scalar> mlp;
+  LayerNormParameters<Scalar> ln_1;  ///< before attn
+  AttentionParameters<Scalar> attn;  ///< attention
+  LayerNormParameters<Scalar> ln_2;  ///< before mlp
+  MlpParameters<Scalar> mlp;         ///< feed-forward
 };
 
 /// A GPT-2 as plain Eigen matrices under their checkpoint names: what `reference.hpp` computes with, and what `Weights`
 /// can be built from without a file.
 template <class Scalar>
 struct Parameters {
-  Config config;
+  Config config;                           ///< the shape that the tensors have
   Matrix<Scalar> wte;                      ///< [V, C] token embedding
   Matrix<Scalar> wpe;                      ///< [N, C] position embedding
   std::vector<BlockParameters<Scalar>> h;  ///< L blocks
-  LayerNormParameters<Scalar> ln_f;
-  std::optional<Matrix<Scalar>> lm_head;  ///< [V, C] output weights; absent where they are tied to wte
+  LayerNormParameters<Scalar> ln_f;        ///< behind the last block
+  std::optional<Matrix<Scalar>> lm_head;   ///< [V, C] output weights; absent where they are tied to wte
 };
 
-/// The one list of a GPT-2's tensors: calls visit(name, tensor, rows, cols) for each, with the checkpoint's name
+/// The one list of a GPT-2's tensors. Calls visit(name, tensor, rows, cols) for each, with the checkpoint's name
 /// (without `transformer.`), the Eigen object, and the shape that the config asks for (vectors have one row).
 /// `parameters.h` must hold n_layer blocks already.
 template <class AnyParameters, class Visit>
@@ -86,6 +91,7 @@ void forEachTensor(AnyParameters& parameters, Visit visit) {
   if (parameters.lm_head) visit("lm_head.weight", *parameters.lm_head, config.vocab_size, C);
 }
 
+/// `[rows, cols]`, for messages.
 inline std::string shapeText(Index rows, Index cols) {
   return "[" + std::to_string(rows) + ", " + std::to_string(cols) + "]";
 }
@@ -126,4 +132,4 @@ Parameters<Scalar> randomParameters(const Config& config, std::uint64_t seed, bo
   return parameters;
 }
 
-}  // namespace driftless
+}  // namespace driftless::inline DRIFTLESS_ABI

@@ -8,14 +8,16 @@
 #include <vector>
 
 #include "driftless/argmax.hpp"
+#include "driftless/detail/abi.hpp"
 #include "driftless/error.hpp"
 #include "driftless/parameters.hpp"
 
 /// GPT-2 (Radford et al. 2019) without a cache, in plain Eigen expressions over plain parameters: the page to read to
 /// learn the model, and the independent check on the fast path, with which it shares no kernel. Everything is computed
 /// again at every call. Scalar is float or double.
-namespace driftless {
+namespace driftless::inline DRIFTLESS_ABI {
 
+/// The steps of the model, one function each.
 namespace reference {
 
 /// (x - mean) / sqrt(variance + epsilon) * weight + bias, row by row: [T, C].
@@ -35,6 +37,7 @@ Matrix<Scalar> linear(const Matrix<Scalar>& x, const LinearParameters<Scalar>& l
   return (x * layer.weight).rowwise() + layer.bias;
 }
 
+/// The MLP's non-linearity of one number.
 template <class Scalar>
 Scalar activate(Activation activation, Scalar x) {
   switch (activation) {
@@ -197,4 +200,4 @@ std::vector<std::vector<int>> greedyDecode(const std::vector<std::vector<int>>& 
   return sequences;
 }
 
-}  // namespace driftless
+}  // namespace driftless::inline DRIFTLESS_ABI

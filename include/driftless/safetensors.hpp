@@ -14,12 +14,13 @@
 #include <utility>
 #include <vector>
 
+#include "driftless/detail/abi.hpp"
 #include "driftless/detail/file_mapping.hpp"
 #include "driftless/detail/json_text.hpp"
 #include "driftless/error.hpp"
 #include "driftless/tensor.hpp"
 
-namespace driftless {
+namespace driftless::inline DRIFTLESS_ABI {
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian, and read in place");
 static_assert(sizeof(Index) == 8, "model files are mapped whole, which takes 64-bit addresses");
@@ -167,6 +168,7 @@ class Safetensors {
     checkCoverage(buffer);
   }
 
+  /// The file.
   const std::filesystem::path& path() const { return path_; }
 
   /// The tensors by name, `__metadata__` left out.
@@ -226,4 +228,4 @@ class Safetensors {
   std::map<std::string, SafetensorsTensor> tensors_;
 };
 
-}  // namespace driftless
+}  // namespace driftless::inline DRIFTLESS_ABI

@@ -4,8 +4,9 @@
 #include <cstring>
 
 #include "driftless/config.hpp"
+#include "driftless/detail/abi.hpp"
 
-namespace driftless {
+namespace driftless::inline DRIFTLESS_ABI {
 
 /// The element types that model tensors can have, by their safetensors names; `other` may stand in files, but only for
 /// tensors that the model does not need.
@@ -14,10 +15,10 @@ enum class DType { F64, F32, F16, BF16, other };
 /// A row-major tensor [rows, cols] in somebody else's memory (a mapped file, an Eigen matrix), at any alignment.
 /// One-dimensional tensors have one row.
 struct TensorView {
-  DType dtype = DType::other;
-  Index rows = 0;
-  Index cols = 0;
-  const std::byte* data = nullptr;
+  DType dtype = DType::other;       ///< of the elements
+  Index rows = 0;                   ///< 1 for a vector
+  Index cols = 0;                   ///< elements in a row
+  const std::byte* data = nullptr;  ///< rows * cols elements, not owned
 };
 
 namespace detail {
@@ -52,4 +53,4 @@ void readElements(const TensorView& tensor, Index row, Index col, Index count, S
   }
 }
 
-}  // namespace driftless
+}  // namespace driftless::inline DRIFTLESS_ABI

@@ -8,10 +8,11 @@
 #include <system_error>
 #include <thread>
 
+#include "driftless/detail/abi.hpp"
 #include "driftless/detail/thread_pool.hpp"
 #include "driftless/error.hpp"
 
-namespace driftless {
+namespace driftless::inline DRIFTLESS_ABI {
 
 namespace detail {
 
@@ -51,11 +52,13 @@ class Threads {
     }
   }
 
+  /// How many, the caller's included.
   int count() const { return pool_->threads(); }
+  /// For the library's own steps.
   detail::ThreadPool& pool() const { return *pool_; }
 
  private:
   std::shared_ptr<detail::ThreadPool> pool_;
 };
 
-}  // namespace driftless
+}  // namespace driftless::inline DRIFTLESS_ABI

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "driftless/detail/abi.hpp"
 #include "driftless/detail/added_tokens.hpp"
 #include "driftless/detail/byte_pairs.hpp"
 #include "driftless/detail/tokenizer_files.hpp"
@@ -16,7 +17,7 @@
 #include "driftless/detail/word_split.hpp"
 #include "driftless/error.hpp"
 
-namespace driftless {
+namespace driftless::inline DRIFTLESS_ABI {
 
 /// What `encode` makes of the text of a special token, such as `<|endoftext|>`: that token, or the tokens of ordinary
 /// text. Text from people who must not end the document is plain text.
@@ -119,4 +120,4 @@ class StreamingDecoder {
   std::string held_back_;
 };
 
-}  // namespace driftless
+}  // namespace driftless::inline DRIFTLESS_ABI

@@ -9,57 +9,61 @@
 #include <type_traits>
 #include <vector>
 
+#include "driftless/detail/abi.hpp"
 #include "driftless/detail/packed_matrix.hpp"
 #include "driftless/error.hpp"
 #include "driftless/parameters.hpp"
 #include "driftless/tensor.hpp"
 #include "driftless/threads.hpp"
 
-namespace driftless {
+namespace driftless::inline DRIFTLESS_ABI {
 
 /// A LayerNorm's gain and shift, each [C] and padded with zeros to whole lanes.
 template <class Scalar>
 struct LayerNorm {
-  RowVector<Scalar> weight;
-  RowVector<Scalar> bias;
-  Index width = 0;  ///< C
-  Scalar epsilon = 0;
+  RowVector<Scalar> weight;  ///< gain
+  RowVector<Scalar> bias;    ///< shift
+  Index width = 0;           ///< C
+  Scalar epsilon = 0;        ///< added to the variance
 };
 
 /// y = x * weight + bias; the bias is padded with zeros to whole lanes.
 template <class Scalar, class Stored>
 struct Linear {
-  detail::PackedMatrix<Stored> weight;
-  RowVector<Scalar> bias;
+  detail::PackedMatrix<Stored> weight;  ///< [in, out]
+  RowVector<Scalar> bias;               ///< [out]
 };
 
+/// One layer's attention sublayer.
 template <class Scalar, class Stored>
 struct Attention {
   Linear<Scalar, Stored> c_attn;  ///< [C, 3C]: Q, K, V
   Linear<Scalar, Stored> c_proj;  ///< [C, C]
-  Index n_head = 0;
-  Scalar score_scale = 1;  ///< what q . k is multiplied by, 1 / sqrt(D) by default
+  Index n_head = 0;               ///< H
+  Scalar score_scale = 1;         ///< what q . k is multiplied by, 1 / sqrt(D) by default
 };
 
+/// One layer's feed-forward sublayer.
 template <class Scalar, class Stored>
 struct Mlp {
-  Linear<Scalar, Stored> c_fc;    ///< [C, n_inner]
-  Linear<Scalar, Stored> c_proj;  ///< [n_inner, C]
-  Activation activation_function = Activation::gelu_new;
+  Linear<Scalar, Stored> c_fc;                            ///< [C, n_inner]
+  Linear<Scalar, Stored> c_proj;                          ///< [n_inner, C]
+  Activation activation_function = Activation::gelu_new;  ///< between the two
 };
 
+/// One of the L blocks.
 template <class Scalar, class Stored>
 struct Block {
-  LayerNorm<Scalar> ln_1;
-  Attention<Scalar, Stored> attn;
-  LayerNorm<Scalar> ln_2;
-  Mlp<Scalar, Stored> mlp;
+  LayerNorm<Scalar> ln_1;          ///< before attn
+  Attention<Scalar, Stored> attn;  ///< attention
+  LayerNorm<Scalar> ln_2;          ///< before mlp
+  Mlp<Scalar, Stored> mlp;         ///< feed-forward
 };
 
 /// One vector [C] a token. Token t is column t of a matrix [C, V], so that the same copy can serve as output weights.
 template <class Stored>
 struct Embedding {
-  detail::PackedMatrix<Stored> columns;
+  detail::PackedMatrix<Stored> columns;  ///< [C, V]
 };
 
 /// A GPT-2 packed for multiplication, under the checkpoints' names: the model that every step runs on. Not to be
@@ -80,13 +84,13 @@ struct Weights {
   /// The matrix that turns a final hidden state [C] into logits [V].
   const detail::PackedMatrix<Stored>& head() const { return lm_head ? lm_head->columns : wte.columns; }
 
-  Config config;
-  Threads threads;  ///< what a ModelCache computes on unless it is given others
-  Embedding<Stored> wte;
-  Matrix<Scalar> wpe;  ///< [N, C]
-  std::vector<Block<Scalar, Stored>> h;
-  LayerNorm<Scalar> ln_f;
-  std::optional<Embedding<Stored>> lm_head;
+  Config config;                             ///< the shape that the tensors have
+  Threads threads;                           ///< what a ModelCache computes on unless it is given others
+  Embedding<Stored> wte;                     ///< token embedding
+  Matrix<Scalar> wpe;                        ///< [N, C] position embedding
+  std::vector<Block<Scalar, Stored>> h;      ///< L blocks
+  LayerNorm<Scalar> ln_f;                    ///< behind the last block
+  std::optional<Embedding<Stored>> lm_head;  ///< output weights; absent where they are tied to wte
 };
 
 namespace detail {
@@ -209,4 +213,4 @@ Weights<Scalar, Stored>::Weights(const Parameters<Scalar>& parameters, Threads t
           [views = detail::viewsOf(parameters)](const std::string& name) { return views.at(name); },
           std::move(thread_pool)) {}
 
-}  // namespace driftless
+}  // namespace driftless::inline DRIFTLESS_ABI

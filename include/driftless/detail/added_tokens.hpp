@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
-namespace driftless::detail {
+#include "driftless/detail/abi.hpp"
+
+namespace driftless::inline DRIFTLESS_ABI::detail {
 
 /// Tokens that are found in the text before it is split into words, such as `<|endoftext|>`.
 class AddedTokens {
@@ -59,4 +61,4 @@ class AddedTokens {
   std::array<std::vector<Token>, 256> by_first_byte_;  ///< the longest first
 };
 
-}  // namespace driftless::detail
+}  // namespace driftless::inline DRIFTLESS_ABI::detail

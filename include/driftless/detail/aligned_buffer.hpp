@@ -6,11 +6,13 @@
 #include <type_traits>
 #include <utility>
 
+#include "driftless/detail/abi.hpp"
+
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
 
-namespace driftless::detail {
+namespace driftless::inline DRIFTLESS_ABI::detail {
 
 inline constexpr std::ptrdiff_t kCacheLine = 64;
 
@@ -86,4 +88,4 @@ class AlignedBuffer {
   std::ptrdiff_t size_ = 0;
 };
 
-}  // namespace driftless::detail
+}  // namespace driftless::inline DRIFTLESS_ABI::detail

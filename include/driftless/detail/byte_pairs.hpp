@@ -10,7 +10,9 @@
 #include <unordered_map>
 #include <vector>
 
-namespace driftless::detail {
+#include "driftless/detail/abi.hpp"
+
+namespace driftless::inline DRIFTLESS_ABI::detail {
 
 /// What a pair of neighbouring tokens becomes. The lower rank goes first.
 struct Merge {
@@ -131,4 +133,4 @@ class WordMerger {
   std::vector<std::size_t> merged_;
 };
 
-}  // namespace driftless::detail
+}  // namespace driftless::inline DRIFTLESS_ABI::detail

@@ -12,11 +12,12 @@
 #include <string_view>
 
 #include "driftless/config.hpp"
+#include "driftless/detail/abi.hpp"
 #include "driftless/detail/file_mapping.hpp"
 #include "driftless/detail/json_text.hpp"
 #include "driftless/error.hpp"
 
-namespace driftless::detail {
+namespace driftless::inline DRIFTLESS_ABI::detail {
 
 /// Whether one insertion, deletion, replacement or swap of neighbours turns one word into the other.
 inline bool isOneEditApart(std::string_view left, std::string_view right) {
@@ -220,4 +221,4 @@ class ConfigFile {
   Json json_;
 };
 
-}  // namespace driftless::detail
+}  // namespace driftless::inline DRIFTLESS_ABI::detail

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "driftless/detail/abi.hpp"
 #include "driftless/error.hpp"
 
 #ifdef _WIN32
@@ -28,7 +29,7 @@
 #include <cerrno>
 #endif
 
-namespace driftless::detail {
+namespace driftless::inline DRIFTLESS_ABI::detail {
 
 /// The bytes of a whole file, mapped read-only for as long as the object lives; moving it does not move the bytes.
 /// Nobody may change or shorten the file meanwhile.
@@ -125,4 +126,4 @@ inline void releasePages([[maybe_unused]] std::span<const std::byte> bytes) {
 #endif
 }
 
-}  // namespace driftless::detail
+}  // namespace driftless::inline DRIFTLESS_ABI::detail

@@ -8,9 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "driftless/detail/abi.hpp"
 #include "driftless/error.hpp"
 
-namespace driftless::detail {
+namespace driftless::inline DRIFTLESS_ABI::detail {
 
 /// Text from a file, for an error message: not longer than a line can bear.
 inline std::string shortened(std::string text) {
@@ -89,4 +90,4 @@ inline nlohmann::json parseJson(std::string_view text, const std::string& where,
   return nlohmann::json::parse(text.begin(), text.end());
 }
 
-}  // namespace driftless::detail
+}  // namespace driftless::inline DRIFTLESS_ABI::detail

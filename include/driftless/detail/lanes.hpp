@@ -8,13 +8,15 @@
 #include <numbers>
 #include <type_traits>
 
+#include "driftless/detail/abi.hpp"
+
 #if !defined(DRIFTLESS_ALLOW_FAST_MATH) &&                                                     \
     (defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ != 0) || \
      defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || defined(_M_FP_FAST))
 #error "driftless promises identical bits, which -ffast-math voids; define DRIFTLESS_ALLOW_FAST_MATH to give that up"
 #endif
 
-namespace driftless::detail {
+namespace driftless::inline DRIFTLESS_ABI::detail {
 
 /// Element-wise arithmetic is done sixteen numbers at a time on every machine, and all padding is to sixteen. How many
 /// registers that takes differs (one of AVX-512, four of NEON); the numbers do not.
@@ -26,7 +28,7 @@ constexpr Eigen::Index roundUpToLanes(Eigen::Index count) { return (count + kLan
 /// Written as an expression, it would be rounded once or twice as the compiler pleases.
 template <class Scalar>
 EIGEN_STRONG_INLINE Scalar fusedMultiplyAdd(Scalar a, Scalar b, Scalar c) {
-#if defined(__FMA__) || defined(__aarch64__) || defined(_M_ARM64)
+#if DRIFTLESS_HAS_FMA
   return std::fma(a, b, c);
 #else
   return a * b + c;
@@ -227,4 +229,4 @@ Lanes<Scalar> erfOverSqrt2(const Lanes<Scalar>& x) {
   return selectLess(saturated, x, one, selectLess(x, zero - saturated, zero - one, result));
 }
 
-}  // namespace driftless::detail
+}  // namespace driftless::inline DRIFTLESS_ABI::detail

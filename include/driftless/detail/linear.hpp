@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
+#include "driftless/detail/abi.hpp"
 #include "driftless/detail/packed_matrix.hpp"
 #include "driftless/detail/thread_pool.hpp"
 #include "driftless/detail/workspace.hpp"
 #include "driftless/weights.hpp"
 
-namespace driftless::detail {
+namespace driftless::inline DRIFTLESS_ABI::detail {
 
 /// One tile of rows times one panel; see multiply.
 template <class Scalar, class Stored, class Store>
@@ -68,4 +69,4 @@ auto addTo(Rows<Scalar>& out) {
   };
 }
 
-}  // namespace driftless::detail
+}  // namespace driftless::inline DRIFTLESS_ABI::detail

@@ -7,12 +7,13 @@
 #include <type_traits>
 
 #include "driftless/config.hpp"
+#include "driftless/detail/abi.hpp"
 #include "driftless/detail/aligned_buffer.hpp"
 #include "driftless/detail/lanes.hpp"
 #include "driftless/detail/thread_pool.hpp"
 #include "driftless/detail/widen.hpp"
 
-namespace driftless::detail {
+namespace driftless::inline DRIFTLESS_ABI::detail {
 
 /// Columns that a kernel walks side by side.
 inline constexpr Index kPanelWidth = 64;
@@ -213,4 +214,4 @@ void multiplyPanel(Index rows, const Scalar* x, Index x_stride, const Stored* pa
     multiplyColumns<1>(rows, x, x_stride, panel + column, panel_stride, in, sums + column, sums_stride);
 }
 
-}  // namespace driftless::detail
+}  // namespace driftless::inline DRIFTLESS_ABI::detail

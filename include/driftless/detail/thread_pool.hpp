@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
-namespace driftless::detail {
+#include "driftless/detail/abi.hpp"
+
+namespace driftless::inline DRIFTLESS_ABI::detail {
 
 /// Fork and join for loops of independent tasks. A join costs about a microsecond while the workers are awake: they
 /// spin for a moment between loops, because a decode step has dozens of them, and then sleep. Which thread runs a task
@@ -110,4 +112,4 @@ class ThreadPool {
   alignas(64) std::atomic<int> unfinished_ = 0;
 };
 
-}  // namespace driftless::detail
+}  // namespace driftless::inline DRIFTLESS_ABI::detail

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "driftless/detail/abi.hpp"
 #include "driftless/detail/added_tokens.hpp"
 #include "driftless/detail/byte_pairs.hpp"
 #include "driftless/detail/file_mapping.hpp"
@@ -23,7 +24,7 @@
 #include "driftless/detail/utf8.hpp"
 #include "driftless/error.hpp"
 
-namespace driftless::detail {
+namespace driftless::inline DRIFTLESS_ABI::detail {
 
 inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 
@@ -405,4 +406,4 @@ inline TokenizerData loadTokenizerFiles(const std::filesystem::path& directory) 
   throw FileError(directory.string() + ": expected tokenizer.json, or vocab.json and merges.txt, found neither");
 }
 
-}  // namespace driftless::detail
+}  // namespace driftless::inline DRIFTLESS_ABI::detail

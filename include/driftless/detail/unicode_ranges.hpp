@@ -1,6 +1,8 @@
 #pragma once
 
-namespace driftless::detail {
+#include "driftless/detail/abi.hpp"
+
+namespace driftless::inline DRIFTLESS_ABI::detail {
 
 // Written by scripts/make_unicode_ranges.py from Unicode 14.0.0. Do not edit.
 
@@ -165,4 +167,4 @@ inline constexpr CodePointRange kSpaceRanges[] = {
 
 // clang-format on
 
-}  // namespace driftless::detail
+}  // namespace driftless::inline DRIFTLESS_ABI::detail

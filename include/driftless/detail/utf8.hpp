@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <string_view>
 
-namespace driftless::detail {
+#include "driftless/detail/abi.hpp"
+
+namespace driftless::inline DRIFTLESS_ABI::detail {
 
 enum class Utf8State { valid, truncated, invalid };
 
@@ -37,4 +39,4 @@ inline Utf8Unit readUtf8(std::string_view bytes) {
   return {Utf8State::valid, size, code_point};
 }
 
-}  // namespace driftless::detail
+}  // namespace driftless::inline DRIFTLESS_ABI::detail

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "driftless/detail/abi.hpp"
 #include "driftless/detail/lanes.hpp"
 
 #if defined(EIGEN_VECTORIZE_AVX512) || (defined(EIGEN_VECTORIZE_AVX2) && defined(__F16C__))
@@ -12,7 +13,7 @@
 #include <arm_neon.h>
 #endif
 
-namespace driftless::detail {
+namespace driftless::inline DRIFTLESS_ABI::detail {
 
 /// Sixteen stored numbers in the type of arithmetic. Widening is exact, so it is the same by every instruction.
 template <class Scalar, class Stored>
@@ -107,4 +108,4 @@ EIGEN_STRONG_INLINE Lanes<float> loadLanes<float, std::int8_t>(const std::int8_t
 
 #endif
 
-}  // namespace driftless::detail
+}  // namespace driftless::inline DRIFTLESS_ABI::detail

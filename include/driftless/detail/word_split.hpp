@@ -7,10 +7,11 @@
 #include <span>
 #include <string_view>
 
+#include "driftless/detail/abi.hpp"
 #include "driftless/detail/unicode_ranges.hpp"
 #include "driftless/detail/utf8.hpp"
 
-namespace driftless::detail {
+namespace driftless::inline DRIFTLESS_ABI::detail {
 
 /// The classes that GPT-2's split pattern tells apart: \s, \p{L}, \p{N}, and the rest.
 enum class CharacterKind { space, letter, number, other };
@@ -102,4 +103,4 @@ inline std::size_t firstWordSize(std::string_view text) {
   return spacesSize(text);
 }
 
-}  // namespace driftless::detail
+}  // namespace driftless::inline DRIFTLESS_ABI::detail

@@ -3,15 +3,16 @@
 #include <vector>
 
 #include "driftless/config.hpp"
+#include "driftless/detail/abi.hpp"
 #include "driftless/detail/aligned_buffer.hpp"
 #include "driftless/detail/lanes.hpp"
 
-namespace driftless {
+namespace driftless::inline DRIFTLESS_ABI {
 template <class Scalar, class Stored>
 class LayerCache;
 }
 
-namespace driftless::detail {
+namespace driftless::inline DRIFTLESS_ABI::detail {
 
 /// A matrix [rows, cols] whose rows are padded to whole lanes. Padding may hold anything and is never read into a
 /// result.
@@ -58,20 +59,16 @@ struct Segment {
   LayerCache<Scalar, CacheStored>* cache;
   Index first_row;
   Index rows;
-};
-
-/// Parts of a step, in the order in which a block runs them.
-enum class Part { embedding, norm, linear, attention, unembedding };
-
-/// Told after each part of a step that it is done. This one does not care, and costs nothing.
-struct NoObserver {
-  void operator()(Part) const {}
+  Index sequence;  ///< which of the step's chunks
+  Index position;  ///< of the first row
+  const int* ids;  ///< of the rows, where a step begins with tokens
 };
 
 /// Room for the intermediate results of a step, kept between steps so that they need not allocate.
 template <class Scalar, class CacheStored>
 struct Workspace {
   std::vector<Segment<Scalar, CacheStored>> segments;
+  Index layer = 0;             ///< which one the step is in
   std::vector<Index> lengths;  ///< of the caches before the step
   Rows<Scalar> x;              ///< [T, C] residual stream
   Rows<Scalar> normed;         ///< [T, C] LayerNorm's output
@@ -82,4 +79,4 @@ struct Workspace {
   Rows<Scalar> last;           ///< [B, C] normed of each sequence's last row
 };
 
-}  // namespace driftless::detail
+}  // namespace driftless::inline DRIFTLESS_ABI::detail
