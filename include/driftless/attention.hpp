@@ -66,7 +66,7 @@ void attendTile(const Segment<Scalar, CacheStored>& segment, Index head, Index k
 
   // 1. Scores. Those beyond a row's own position are never looked at.
   for (Index begin = 0; begin < longest; begin += kBlock) {
-    const Index columns = std::min(kBlock, roundUpToLanes(longest - begin));
+    const Index columns = (std::min)(kBlock, roundUpToLanes(longest - begin));
     for (Index r = 0; r < rows; ++r) std::fill_n(scores + r * stride + begin, columns, Scalar(0));
     multiplyPanel(rows, workspace.qkv.row(first_row) + head * D, workspace.qkv.stride(),
                   cache.keyBlock(head, begin / kBlock), kBlock, columns, D, scores + begin, stride);
@@ -83,7 +83,7 @@ void attendTile(const Segment<Scalar, CacheStored>& segment, Index head, Index k
   // 3. Values, weighted and summed in the order of positions: together as far as every row reaches, then the rest.
   const auto addValues = [&](Index row, Index row_count, Index begin, Index end) {
     while (begin < end) {
-      const Index stop = std::min(end, (begin / kBlock + 1) * kBlock);
+      const Index stop = (std::min)(end, (begin / kBlock + 1) * kBlock);
       multiplyPanel(row_count, scores + row * stride + begin, stride,
                     cache.valueBlock(head, begin / kBlock) + begin % kBlock * width, width, width, stop - begin,
                     sums + row * stride, stride);
@@ -123,7 +123,7 @@ void attnStep(const Rows<Scalar>& x, const Attention<Scalar, Stored>& attn, Thre
   tell(observer, Part::linear);
 
   Index positions = 0;  // of the largest cache, so that the room needed does not grow with the sequence
-  for (const auto& segment : segments) positions = std::max(positions, segment.cache->capacity());
+  for (const auto& segment : segments) positions = (std::max)(positions, segment.cache->capacity());
   positions = (positions + kPanelWidth - 1) / kPanelWidth * kPanelWidth;
   workspace.scores.resize(pool.threads() * kTileRows, positions + roundUpToLanes(D));
   workspace.mixed.resize(x.rows(), C);
@@ -137,8 +137,8 @@ void attnStep(const Rows<Scalar>& x, const Attention<Scalar, Stored>& attn, Thre
       segment.cache->write(head, segment.position + r, q + C, q + 2 * C);
     }
     for (Index r = 0; r < segment.rows; r += kTileRows)
-      attendTile(segment, head, segment.position + r + 1, segment.first_row + r, std::min(kTileRows, segment.rows - r),
-                 workspace, thread, observer);
+      attendTile(segment, head, segment.position + r + 1, segment.first_row + r,
+                 (std::min)(kTileRows, segment.rows - r), workspace, thread, observer);
   });
   for (const auto& segment : segments) segment.cache->grow(segment.rows);
   tell(observer, Part::attention);

@@ -46,7 +46,7 @@ void layerNorm(const Rows<Scalar>& x, const LayerNorm<Scalar>& norm, ThreadPool&
   constexpr Index kTaskRows = 16;
   out.resize(x.rows(), x.cols());
   pool.parallelFor((x.rows() + kTaskRows - 1) / kTaskRows, [&](Index task, int) {
-    const Index end = std::min((task + 1) * kTaskRows, x.rows());
+    const Index end = (std::min)((task + 1) * kTaskRows, x.rows());
     for (Index row = task * kTaskRows; row < end; ++row) normalizeRow(x.row(row), norm, out.row(row));
   });
 }

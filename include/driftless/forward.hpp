@@ -90,7 +90,7 @@ void unembed(const Rows<Scalar>& x, const Weights<Scalar, Stored>& weights, Thre
     Scalar values[kLanes];
     const Lanes<Scalar> scaled = addScaled(weights.head(), column, sums, zero);
     selectNaN(scaled, nan, scaled).store(values);
-    std::copy_n(values, std::min(kLanes, V - column), logits + row * V + column);
+    std::copy_n(values, (std::min)(kLanes, V - column), logits + row * V + column);
   });
 }
 
@@ -122,7 +122,7 @@ void forwardPiece(std::span<const Chunk<Scalar, CacheStored>> chunks, StepPositi
   while (next.chunk < chunks.size() && rows < kMaxStepRows) {
     const Chunk<Scalar, CacheStored>& chunk = chunks[next.chunk];
     const Index ids = static_cast<Index>(chunk.ids.size());
-    const Index count = std::min(kMaxStepRows - rows, ids - next.id);
+    const Index count = (std::min)(kMaxStepRows - rows, ids - next.id);
     workspace.segments.push_back(
         {nullptr, rows, count, static_cast<Index>(next.chunk), chunk.cache->length(), chunk.ids.data() + next.id});
     rows += count;

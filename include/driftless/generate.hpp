@@ -78,7 +78,7 @@ int sample(const RowVector<Scalar>& logits, const Sampling& sampling, std::mt199
   };
   if (sampling.top_k > 0 || sampling.top_p < 1) {
     const std::size_t k = sampling.top_k > 0 ? static_cast<std::size_t>(sampling.top_k) : candidates.size();
-    const std::size_t kept = std::min(k, candidates.size());
+    const std::size_t kept = (std::min)(k, candidates.size());
     std::partial_sort(
         candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(kept), candidates.end(),
         [&](std::size_t a, std::size_t b) { return distance[a] != distance[b] ? distance[a] > distance[b] : a < b; });

@@ -47,7 +47,7 @@ inline std::string shapeText(const std::vector<std::uint64_t>& shape) {
 
 /// The number of elements of a tensor. Throws FileError where it, or a dimension, is beyond Index.
 inline std::uint64_t elementCount(const std::vector<std::uint64_t>& shape, const std::string& where) {
-  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<Index>::max());
+  constexpr auto kMost = static_cast<std::uint64_t>((std::numeric_limits<Index>::max)());
   std::uint64_t count = 1;
   for (const std::uint64_t dimension : shape) {
     if (dimension > kMost || (dimension != 0 && count > kMost / dimension)) {
@@ -76,7 +76,7 @@ inline constexpr DTypeFormat kDTypeFormats[] = {
 
 /// What a file that is not safetensors may be instead, or nothing.
 inline std::string_view lookalike(std::string_view file) {
-  const std::string_view text = file.substr(std::min(file.find_first_not_of(" \t\r\n"), file.size()));
+  const std::string_view text = file.substr((std::min)(file.find_first_not_of(" \t\r\n"), file.size()));
   if (file.starts_with("PK\x03\x04")) return "; it looks like a zip archive, such as PyTorch's .bin and .pt files";
   if (file.starts_with("version https://git-lfs"))
     return "; it is a Git LFS pointer: fetch the file with `git lfs pull`";
@@ -113,7 +113,7 @@ inline void describeElements(SafetensorsTensor& tensor, const std::string& where
                                     [&](const DTypeFormat& known) { return known.name == tensor.dtype_name; });
   if (format == std::end(kDTypeFormats)) return;
   tensor.view.dtype = format->dtype;
-  const bool overflows = count > std::numeric_limits<std::uint64_t>::max() / format->bits;
+  const bool overflows = count > (std::numeric_limits<std::uint64_t>::max)() / format->bits;
   const std::uint64_t bits = count * format->bits;
   if (overflows || bits % 8 != 0 || bits / 8 != tensor.bytes) {
     throw FileError(where + ": expected " + shapeText(tensor.shape) + " elements of " + std::to_string(format->bits) +
@@ -191,7 +191,7 @@ class Safetensors {
     if (file.size() < kLengthBytes) refuse("expected at least 8 bytes, found " + std::to_string(file.size()));
     std::uint64_t length = 0;
     std::memcpy(&length, file.data(), kLengthBytes);
-    const std::uint64_t most = std::min<std::uint64_t>(file.size() - kLengthBytes, kMostHeaderBytes);
+    const std::uint64_t most = (std::min<std::uint64_t>)(file.size() - kLengthBytes, kMostHeaderBytes);
     if (length > most) {
       refuse("expected a header of at most " + std::to_string(most) + " bytes, found the length " +
              std::to_string(length));

@@ -20,14 +20,14 @@ inline constexpr int kMostThreads = 1024;
 
 /// Cores, not hyper-threads: two threads on one core share its arithmetic units and gain nothing here.
 inline int physicalCores() {
-  const int logical = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int logical = (std::max)(1, static_cast<int>(std::thread::hardware_concurrency()));
   std::set<std::string> cores;
   for (int cpu = 0; cpu < kMostThreads; ++cpu) {
     std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
     std::string siblings;
     if (std::getline(file, siblings)) cores.insert(siblings);  // one that is offline has none
   }
-  return cores.empty() ? logical : std::min(logical, static_cast<int>(cores.size()));
+  return cores.empty() ? logical : (std::min)(logical, static_cast<int>(cores.size()));
 }
 
 }  // namespace detail

@@ -134,7 +134,7 @@ bool pack(const TensorView& tensor, PackedMatrix<Stored>& matrix, Arena& arena, 
   using Scalar = PackingScalar<Stored>;
   matrix = PackedMatrix<Stored>(tensor.rows, tensor.cols, arena);
   return packPanels<Scalar>(matrix, pool, [&](Index column, Index width, Scalar* block) {
-    const Index count = std::min(width, tensor.cols - column);
+    const Index count = (std::min)(width, tensor.cols - column);
     for (Index row = 0; row < tensor.rows; ++row) {
       readElements(tensor, row, column, count, block + row * width);
       std::fill_n(block + row * width + count, width - count, Scalar(0));
@@ -147,7 +147,7 @@ bool pack(const TensorView& tensor, Embedding<Stored>& embedding, Arena& arena, 
   using Scalar = PackingScalar<Stored>;
   embedding.columns = PackedMatrix<Stored>(tensor.cols, tensor.rows, arena);
   return packPanels<Scalar>(embedding.columns, pool, [&](Index token, Index width, Scalar* block) {
-    const Index count = std::min(width, tensor.rows - token);
+    const Index count = (std::min)(width, tensor.rows - token);
     std::fill_n(block, tensor.cols * width, Scalar(0));
     RowVector<Scalar> row(tensor.cols);
     for (Index i = 0; i < count; ++i) {

@@ -28,7 +28,7 @@ inline bool isOneEditApart(std::string_view left, std::string_view right) {
   left.remove_suffix(static_cast<std::size_t>(suffix.first - left.rbegin()));
   right.remove_suffix(static_cast<std::size_t>(suffix.second - right.rbegin()));
   const bool is_swap = left.size() == 2 && right.size() == 2 && left[0] == right[1] && left[1] == right[0];
-  return is_swap || std::max(left.size(), right.size()) == 1;
+  return is_swap || (std::max)(left.size(), right.size()) == 1;
 }
 
 /// Bounds on a model's sizes: generous, and such that neither its weights nor its cache (2 L N C scalars) have more
@@ -172,8 +172,8 @@ class ConfigFile {
   }
 
   /// A size that may stand under several keys, which must agree then.
-  template <std::size_t count>
-  Index size(const std::string_view (&keys)[count], Index most) const {
+  template <std::size_t Count>
+  Index size(const std::string_view (&keys)[Count], Index most) const {
     std::string_view first;
     for (const std::string_view key : keys) {
       if (!json_.contains(key)) continue;
@@ -211,8 +211,8 @@ class ConfigFile {
     if (found == json_.end()) return otherwise;
     using Limits = std::numeric_limits<float>;
     // In a float's range, so that it is neither zero nor infinite where it is used.
-    const bool fits = found->is_number() && found->get<double>() >= double{Limits::min()} &&
-                      found->get<double>() <= double{Limits::max()};
+    const bool fits = found->is_number() && found->get<double>() >= double{(Limits::min)()} &&
+                      found->get<double>() <= double{(Limits::max)()};
     if (!fits) refuse("layer_norm_epsilon", "a positive, finite number");
     return found->get<double>();
   }

@@ -38,11 +38,11 @@ void multiply(const Rows<Scalar>& x, const PackedMatrix<Stored>& matrix, ThreadP
   pool.parallelFor(panel_tasks * row_tasks, [&](Index task, int) {
     const Index first_panel = task / row_tasks * task_panels;
     const Index first_row = task % row_tasks * kTaskRows;
-    const Index end_panel = std::min(first_panel + task_panels, matrix.panels());
-    const Index end_row = std::min(first_row + kTaskRows, x.rows());
+    const Index end_panel = (std::min)(first_panel + task_panels, matrix.panels());
+    const Index end_row = (std::min)(first_row + kTaskRows, x.rows());
     for (Index panel = first_panel; panel < end_panel; ++panel)
       for (Index row = first_row; row < end_row; row += kTileRows)
-        multiplyTileRows(x, row, std::min(kTileRows, end_row - row), matrix, panel, store);
+        multiplyTileRows(x, row, (std::min)(kTileRows, end_row - row), matrix, panel, store);
   });
 }
 

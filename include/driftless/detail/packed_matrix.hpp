@@ -92,12 +92,12 @@ class PackedMatrix {
 
   template <class Scalar>
   bool quantizeColumn(const Scalar* values, Index stride, Stored* stored, float& scale) const {
-    constexpr float kLargest = std::numeric_limits<Stored>::max();
+    constexpr float kLargest = (std::numeric_limits<Stored>::max)();
     float largest = 0;
     for (Index row = 0; row < in_; ++row) {
       const float magnitude = std::abs(static_cast<float>(values[row * stride]));
       if (!std::isfinite(magnitude)) return false;
-      largest = std::max(largest, magnitude);
+      largest = (std::max)(largest, magnitude);
     }
     scale = largest / kLargest;
     for (Index row = 0; row < in_; ++row) {

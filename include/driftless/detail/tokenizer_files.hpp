@@ -334,7 +334,7 @@ inline void readMergesText(TokenizerData& data, const TokenIds& ids, const std::
   std::string_view rest = file.text();
   for (std::size_t number = 1; !rest.empty(); ++number) {
     std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    rest.remove_prefix((std::min)(rest.size(), line.size() + 1));
     // No token has a raw carriage return: it comes from a checkout with Windows line ends.
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
