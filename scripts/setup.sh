@@ -36,12 +36,13 @@ install_packages() {
     quietly as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
 }
 
+# configure [CMAKE_OPTION...]
 configure() {
   local packages=("${libraries[@]}")
   if ! command -v make >/dev/null && ! command -v ninja >/dev/null; then packages+=(make); fi
   install_packages "${packages[@]}" || say "apt-get cannot install here: CMake fetches the libraries"
   say "Configuring build/$preset"
-  (cd "$root" && quietly cmake --preset "$preset")
+  (cd "$root" && quietly cmake --preset "$preset" -B "$build" "$@")
 }
 
 # build_targets TARGET...: brings them up to date, from nothing if need be.

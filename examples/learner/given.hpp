@@ -20,8 +20,8 @@ using Matrix = driftless::Matrix<float>;  ///< Eigen, row by row in memory
 using Row = driftless::RowVector<float>;
 using Ids = std::vector<int>;
 
-/// The weights under their checkpoint names: model.config, model.wte [V, C], model.wpe [N, C], model.h[layer] with ln_1,
-/// attn.c_attn [C, 3C], attn.c_proj [C, C], ln_2 and mlp, model.ln_f.
+/// The weights under their checkpoint names: model.config, model.wte [V, C], model.wpe [N, C], model.h[layer] with
+/// ln_1, attn.c_attn [C, 3C], attn.c_proj [C, C], ln_2 and mlp, model.ln_f.
 using Parameters = driftless::Parameters<float>;
 using AttentionParameters = driftless::AttentionParameters<float>;
 
@@ -77,6 +77,13 @@ inline Matrix mlp(const Matrix& x, const driftless::MlpParameters<float>& mlp, c
 inline float scoreScale(const Config& config, Index layer) {
   const float root = config.scale_attn_weights ? std::sqrt(static_cast<float>(config.headSize())) : 1.0f;
   return 1 / (config.scale_attn_by_inverse_layer_idx ? root * static_cast<float>(layer + 1) : root);
+}
+
+/// Softmax of one row of scores. The standard's exp makes 0 of minus infinity; Eigen's does not quite.
+inline Row softmax(Row scores) {
+  const float largest = scores.maxCoeff();
+  for (float& score : scores) score = std::exp(score - largest);
+  return scores / scores.sum();
 }
 
 /// Logits [T, V] of ln_f's output x [T, C].

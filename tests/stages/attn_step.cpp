@@ -4,6 +4,7 @@
 
 #include "adapters.hpp"
 #include "driftless/reference.hpp"
+#include "support/diagnosis.hpp"
 #include "support/fixtures.hpp"
 #include "support/tolerance.hpp"
 
@@ -24,6 +25,7 @@ constexpr char kAttnStepHint[] =
 
 TEST_SUITE("attn-step") {
   TEST_CASE("rows fed one by one agree with attention recomputed over all of them") {
+    Diagnosis diagnosis;
     INFO(kAttnStepHint);
     for (const std::string& model : kFixtureModels) {
       const driftless::Parameters<float>& parameters = fixtureParameters(model);
@@ -32,22 +34,27 @@ TEST_SUITE("attn-step") {
       for (Index layer = 0; layer < parameters.config.n_layer; ++layer) {
         const auto& block = parameters.h[static_cast<std::size_t>(layer)];
         const Matrix<float> x = reference::layerNorm(stream, block.ln_1, parameters.config.layer_norm_epsilon);
-        checkClose(adapters::runAttnStep(fixtureModel<adapters::Model>(model), layer, x),
-                   reference::attention(x, block.attn, parameters.config, layer),
-                   prompt.name + ", layer " + std::to_string(layer));
+        const Matrix<float> out = adapters::runAttnStep(fixtureModel<adapters::Model>(model), layer, x);
+        const std::string what = prompt.name + ", layer " + std::to_string(layer);
+        checkClose(
+            out, reference::attention(x, block.attn, parameters.config, layer), what,
+            diagnosis.of(what, parameters, out, [&](const PlainModel& plain) { return plain.attention(layer, x); }));
         stream = reference::block(stream, parameters, layer);
       }
     }
   }
 
   TEST_CASE("rows fed one by one agree with the float64 golden") {
+    Diagnosis diagnosis;
     INFO(kAttnStepHint);
     const driftless::Parameters<float>& parameters = fixtureParameters("tales-gpt2");
     const nlohmann::json& golden = fixtureJson("tales-gpt2/goldens/layers.json");
     const Matrix<float> embedding = toMatrix(golden.at("embedding")).cast<float>();
     const Matrix<float> x =
         reference::layerNorm(embedding, parameters.h.front().ln_1, parameters.config.layer_norm_epsilon);
-    checkClose(adapters::runAttnStep(fixtureModel<adapters::Model>("tales-gpt2"), 0, x),
-               toMatrix(golden.at("attn_out_layer0")), "layer 0");
+    const Matrix<float> out = adapters::runAttnStep(fixtureModel<adapters::Model>("tales-gpt2"), 0, x);
+    const std::string what = "tales-gpt2, layer 0";
+    checkClose(out, toMatrix(golden.at("attn_out_layer0")), what,
+               diagnosis.of(what, parameters, out, [&](const PlainModel& plain) { return plain.attention(0, x); }));
   }
 }

@@ -5,10 +5,12 @@
 
 #include "adapters.hpp"
 #include "driftless/reference.hpp"
+#include "support/diagnosis.hpp"
 #include "support/fixtures.hpp"
 #include "support/tolerance.hpp"
 
 using namespace driftless::test;
+using driftless::Matrix;
 
 namespace {
 
@@ -22,6 +24,7 @@ constexpr char kFullDecodeStepHint[] =
 
 TEST_SUITE("full-decode-step") {
   TEST_CASE("prefill and one decode give the logits of a full recompute and of the float64 goldens") {
+    Diagnosis diagnosis;
     INFO(kFullDecodeStepHint);
     for (const std::string& model : kFixtureModels)
       for (const LogitsCase& golden : logitsCases(model)) {
@@ -30,8 +33,13 @@ TEST_SUITE("full-decode-step") {
             adapters::runDecodeStep(fixtureModel<adapters::Model>(model), golden.prompt_ids, *golden.next_id);
         std::vector<int> ids = golden.prompt_ids;
         ids.push_back(*golden.next_id);
-        checkClose(logits, driftless::lastLogits<float>(ids, fixtureParameters(model)), golden.name + ", recomputed");
-        checkClose(logits, golden.decode_logits, golden.name + ", golden");
+        const driftless::Parameters<float>& parameters = fixtureParameters(model);
+        const OnFailure diagnose =
+            diagnosis.of(golden.name, parameters, logits, [&](const PlainModel& plain) -> Matrix<float> {
+              return plain.stepwise(golden.prompt_ids, {*golden.next_id}).bottomRows(1);
+            });
+        checkClose(logits, driftless::lastLogits<float>(ids, parameters), golden.name + ", recomputed", diagnose);
+        checkClose(logits, golden.decode_logits, golden.name + ", golden", diagnose);
       }
   }
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "adapters.hpp"
+#include "support/diagnosis.hpp"
 #include "support/fixtures.hpp"
 #include "support/log_probabilities.hpp"
 #include "support/tolerance.hpp"
@@ -25,12 +26,16 @@ constexpr char kFullForwardHint[] =
 
 TEST_SUITE("full-forward") {
   TEST_CASE("logits of the last token agree with the float64 goldens") {
+    Diagnosis diagnosis;
     INFO(kFullForwardHint);
-    const auto checkLast = [](const std::string& model, std::vector<int> ids, const RowVector<double>& expected,
-                              const std::string& what) {
-      const Matrix<float> logits = adapters::runFullForward(fixtureParameters(model), ids);
+    const auto checkLast = [&](const std::string& model, std::vector<int> ids, const RowVector<double>& expected,
+                               const std::string& what) {
+      const driftless::Parameters<float>& parameters = fixtureParameters(model);
+      const Matrix<float> logits = adapters::runFullForward(parameters, ids);
       REQUIRE(logits.rows() == static_cast<Index>(ids.size()));
-      checkClose(logits.bottomRows(1), expected, what);
+      checkClose(
+          logits.bottomRows(1), expected, what,
+          diagnosis.of(what, parameters, logits, [&](const PlainModel& plain) { return plain.fullForward(ids); }));
     };
     for (const std::string& model : kFixtureModels)
       for (const LogitsCase& golden : logitsCases(model)) {
@@ -43,12 +48,16 @@ TEST_SUITE("full-forward") {
   }
 
   TEST_CASE("logits of every token agree with the float64 goldens") {
+    Diagnosis diagnosis;
     INFO(kFullForwardHint);
     for (const std::string& model : kFixtureModels) {
       if (model == "tales-gpt2") continue;
       const nlohmann::json& rows = fixtureJson(model + "/goldens.json").at("rows");
-      checkClose(adapters::runFullForward(fixtureParameters(model), rows.at("ids")), toMatrix(rows.at("logits")),
-                 model);
+      const driftless::Parameters<float>& parameters = fixtureParameters(model);
+      const Matrix<float> logits = adapters::runFullForward(parameters, rows.at("ids"));
+      checkClose(logits, toMatrix(rows.at("logits")), model,
+                 diagnosis.of(model, parameters, logits,
+                              [&](const PlainModel& plain) { return plain.fullForward(rows.at("ids")); }));
     }
   }
 

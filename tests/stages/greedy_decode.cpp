@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "adapters.hpp"
+#include "support/diagnosis.hpp"
 #include "support/fixtures.hpp"
 #include "support/tolerance.hpp"
 
@@ -37,19 +38,34 @@ RowVector<float> logitsOf(std::initializer_list<float> values) {
 
 TEST_SUITE("greedy-decode") {
   TEST_CASE("of equal logits the first is chosen") {
+    Diagnosis diagnosis;
     INFO("hint: replace the best so far only by a logit that is greater, not by one that is equal.");
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
-    CHECK(adapters::runArgmax(logitsOf({-1, 3, 2, 3, 3, 0})) == 1);
-    CHECK(adapters::runArgmax(logitsOf({-7, -7, -7})) == 0);
-    CHECK(adapters::runArgmax(logitsOf({-kInfinity, -2, -5, -2})) == 1);
-    CHECK(adapters::runArgmax(logitsOf({4})) == 0);
+    const std::vector<RowVector<float>> cases = {logitsOf({-1, 3, 2, 3, 3, 0}), logitsOf({-7, -7, -7}),
+                                                 logitsOf({-kInfinity, -2, -5, -2}), logitsOf({4})};
+    const auto chosenBy = [&](auto argmax) {
+      std::vector<int> ids;
+      for (const RowVector<float>& logits : cases) ids.push_back(argmax(logits));
+      return ids;
+    };
+    const std::vector<int> ids = chosenBy(adapters::runArgmax);
+    checkSameIds(ids, {1, 0, 1, 0}, "argmax of four rows", diagnosis.of("argmax", ids, [&](planted::Mistake mistake) {
+      return chosenBy([&](const RowVector<float>& logits) { return planted::argmax(logits, mistake); });
+    }));
   }
 
   TEST_CASE("ids equal the goldens, integer for integer") {
+    Diagnosis diagnosis;
     INFO(kGreedyDecodeHint);
     for (const std::string& model : kFixtureModels)
-      for (const GreedyCase& golden : greedyCases(model))
-        checkSameIds(greedyIds(model, golden.prompt_ids, golden.max_tokens), golden.output_ids, golden.name);
+      for (const GreedyCase& golden : greedyCases(model)) {
+        const std::vector<int> ids = greedyIds(model, golden.prompt_ids, golden.max_tokens);
+        const std::vector<int> telling = tellingIds(ids, golden.output_ids);
+        checkSameIds(ids, golden.output_ids, golden.name,
+                     diagnosis.of(golden.name, fixtureParameters(model), telling, [&](const PlainModel& plain) {
+                       return plain.greedyGenerate(golden.prompt_ids, std::ssize(telling));
+                     }));
+      }
   }
 
   TEST_CASE("a prompt that fills the context yields one id, however many are asked for") {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "adapters.hpp"
+#include "support/diagnosis.hpp"
 #include "support/fixtures.hpp"
 #include "support/tolerance.hpp"
 
@@ -30,13 +31,19 @@ std::vector<int> promptAndOutput(const GreedyCase& golden) {
 
 TEST_SUITE("greedy-recompute") {
   TEST_CASE("the prompt is kept and the golden ids follow it") {
+    Diagnosis diagnosis;
     INFO(kGreedyRecomputeHint);
     for (const std::string& model : kFixtureModels)
       for (const GreedyCase& golden : greedyCases(model)) {
         const std::vector<int> expected = promptAndOutput(golden);
         if (expected.size() > kLongestRecompute) continue;
-        checkSameIds(adapters::runGreedyRecompute(fixtureParameters(model), golden.prompt_ids, golden.max_tokens),
-                     expected, golden.name);
+        const driftless::Parameters<float>& parameters = fixtureParameters(model);
+        const std::vector<int> ids = adapters::runGreedyRecompute(parameters, golden.prompt_ids, golden.max_tokens);
+        const std::vector<int> telling = tellingIds(ids, expected);
+        checkSameIds(
+            ids, expected, golden.name, diagnosis.of(golden.name, parameters, telling, [&](const PlainModel& plain) {
+              return plain.greedyRecompute(golden.prompt_ids, std::ssize(telling) - std::ssize(golden.prompt_ids));
+            }));
       }
   }
 

@@ -7,6 +7,7 @@
 #include "adapters.hpp"
 #include "driftless/argmax.hpp"
 #include "driftless/reference.hpp"
+#include "support/diagnosis.hpp"
 #include "support/fixtures.hpp"
 #include "support/tolerance.hpp"
 
@@ -24,19 +25,24 @@ constexpr char kPerStepIdentityHint[] =
 constexpr std::size_t kSteps = 64;
 
 /// Checks every step of a generation whose ids are known: steps ids behind the prompt, or as many as the case has.
-void checkEveryStep(const std::string& model, const GreedyCase& golden) {
+void checkEveryStep(const std::string& model, const GreedyCase& golden, Diagnosis& diagnosis) {
   const std::size_t steps = std::min(golden.output_ids.size(), kSteps);
-  const std::vector<int> next_ids(golden.output_ids.begin(),
-                                  golden.output_ids.begin() + static_cast<std::ptrdiff_t>(steps) - 1);
+  const auto firstOutputs = [&](std::size_t count) {
+    return std::vector<int>(golden.output_ids.begin(), golden.output_ids.begin() + static_cast<std::ptrdiff_t>(count));
+  };
   const adapters::Model& implementation = fixtureModel<adapters::Model>(model);
-  const Matrix<float> logits = adapters::runStepwise(implementation, golden.prompt_ids, next_ids);
+  const Matrix<float> logits = adapters::runStepwise(implementation, golden.prompt_ids, firstOutputs(steps - 1));
   REQUIRE(logits.rows() == static_cast<Index>(steps));
 
+  const driftless::Parameters<float>& parameters = fixtureParameters(model);
   std::vector<int> ids = golden.prompt_ids;
   for (std::size_t step = 0; step < steps; ++step) {
     const RowVector<float> row = logits.row(static_cast<Index>(step));
     const std::string where = golden.name + ", step " + std::to_string(step);
-    checkClose(row, driftless::lastLogits<float>(ids, fixtureParameters(model)), where + ", recomputed");
+    checkClose(row, driftless::lastLogits<float>(ids, parameters), where + ", recomputed",
+               diagnosis.of(where, parameters, row, [&](const PlainModel& plain) -> Matrix<float> {
+                 return plain.stepwise(golden.prompt_ids, firstOutputs(step)).bottomRows(1);
+               }));
     const Index size = static_cast<Index>(ids.size());
     checkSameBits(row, adapters::runPrefill(implementation, ids, {size}).logits, where + ", prefilled from scratch");
     ids.push_back(golden.output_ids[step]);
@@ -47,17 +53,19 @@ void checkEveryStep(const std::string& model, const GreedyCase& golden) {
 
 TEST_SUITE("per-step-identity") {
   TEST_CASE("every step of 64 agrees with a recompute, and bit for bit with a prefill from scratch") {
+    Diagnosis diagnosis;
     INFO(kPerStepIdentityHint);
     const GreedyCase once_upon = greedyCases("tales-gpt2").at(3);
     REQUIRE(once_upon.output_ids.size() >= kSteps);
-    checkEveryStep("tales-gpt2", once_upon);
+    checkEveryStep("tales-gpt2", once_upon, diagnosis);
   }
 
   TEST_CASE("models of awkward shapes keep every step up to the end of their context") {
+    Diagnosis diagnosis;
     INFO(kPerStepIdentityHint);
     for (const std::string& model : kFixtureModels) {
       if (model == "tales-gpt2") continue;
-      for (const GreedyCase& golden : greedyCases(model)) checkEveryStep(model, golden);
+      for (const GreedyCase& golden : greedyCases(model)) checkEveryStep(model, golden, diagnosis);
     }
   }
 }

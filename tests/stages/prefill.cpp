@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "adapters.hpp"
+#include "support/diagnosis.hpp"
 #include "support/fixtures.hpp"
 #include "support/tolerance.hpp"
 
@@ -24,16 +25,33 @@ adapters::Prefilled prefillOf(const std::string& model, const std::vector<int>& 
   return adapters::runPrefill(fixtureModel<adapters::Model>(model), ids, chunk_sizes);
 }
 
-void checkRows(const adapters::Prefilled& prefilled, const RowsCase& golden, const std::string& what) {
+/// What to call where `prefilled` is wrong.
+OnFailure diagnoseWith(Diagnosis& diagnosis, const std::string& what, const adapters::Prefilled& prefilled,
+                       const std::string& model, const std::vector<int>& ids, const std::vector<Index>& chunk_sizes) {
+  return diagnosis.of(what, fixtureParameters(model), prefilled,
+                      [=](const PlainModel& plain) { return plain.prefill(ids, chunk_sizes); });
+}
+
+void checkRows(const std::string& model, const RowsCase& golden, const std::vector<Index>& chunk_sizes,
+               const std::string& what, Diagnosis& diagnosis) {
+  const adapters::Prefilled prefilled = prefillOf(model, golden.ids, chunk_sizes);
+  const OnFailure diagnose = diagnoseWith(diagnosis, what, prefilled, model, golden.ids, chunk_sizes);
   for (const RowsCase::Layer& expected : golden.layers) {
     const std::size_t layer = static_cast<std::size_t>(expected.layer);
     REQUIRE(layer < prefilled.keys.size());
     REQUIRE(layer < prefilled.values.size());
     const std::string where = what + ", layer " + std::to_string(layer);
-    checkClose(prefilled.keys[layer], expected.keys, where + ", keys");
-    checkClose(prefilled.values[layer], expected.values, where + ", values");
+    checkClose(prefilled.keys[layer], expected.keys, where + ", keys", diagnose);
+    checkClose(prefilled.values[layer], expected.values, where + ", values", diagnose);
   }
-  checkClose(prefilled.logits, golden.last_logits, what + ", last logits");
+  checkClose(prefilled.logits, golden.last_logits, what + ", last logits", diagnose);
+}
+
+void checkLastLogits(const std::string& model, const LogitsCase& golden, const std::vector<Index>& chunk_sizes,
+                     const std::string& what, Diagnosis& diagnosis) {
+  const adapters::Prefilled prefilled = prefillOf(model, golden.prompt_ids, chunk_sizes);
+  checkClose(prefilled.logits, golden.prefill_logits, what,
+             diagnoseWith(diagnosis, what, prefilled, model, golden.prompt_ids, chunk_sizes));
 }
 
 /// Calls check(chunk sizes, in words) for all ways to cut `size` rows in two, and for single rows.
@@ -48,38 +66,41 @@ void forEverySplit(Index size, Check check) {
 
 TEST_SUITE("prefill") {
   TEST_CASE("keys, values and last logits agree with the float64 goldens") {
+    Diagnosis diagnosis;
     INFO(kPrefillHint);
     for (const std::string& model : kFixtureModels) {
       const RowsCase golden = rowsCase(model);
-      checkRows(prefillOf(model, golden.ids, {static_cast<Index>(golden.ids.size())}), golden, model);
+      checkRows(model, golden, {static_cast<Index>(golden.ids.size())}, model, diagnosis);
     }
   }
 
   TEST_CASE("last logits agree with the float64 goldens, up to a prompt that fills the context") {
+    Diagnosis diagnosis;
     INFO(kPrefillHint);
     for (const std::string& model : kFixtureModels)
       for (const LogitsCase& golden : logitsCases(model))
-        checkClose(prefillOf(model, golden.prompt_ids, {static_cast<Index>(golden.prompt_ids.size())}).logits,
-                   golden.prefill_logits, golden.name);
+        checkLastLogits(model, golden, {static_cast<Index>(golden.prompt_ids.size())}, golden.name, diagnosis);
   }
 
   TEST_CASE("cut at any point, a prompt leaves the same keys, values and last logits") {
+    Diagnosis diagnosis;
     INFO(kPrefillHint);
     for (const std::string& model : kFixtureModels) {
       const RowsCase golden = rowsCase(model);
       forEverySplit(static_cast<Index>(golden.ids.size()),
                     [&](const std::vector<Index>& sizes, const std::string& how) {
-                      checkRows(prefillOf(model, golden.ids, sizes), golden, model + ", " + how);
+                      checkRows(model, golden, sizes, model + ", " + how, diagnosis);
                     });
     }
   }
 
   TEST_CASE("cut at any point, a prompt of 40 tokens gives the same last logits") {
+    Diagnosis diagnosis;
     INFO(kPrefillHint);
     const LogitsCase golden = logitsCases("tales-gpt2").at(4);
     REQUIRE(golden.prompt_ids.size() == 40);
     forEverySplit(40, [&](const std::vector<Index>& sizes, const std::string& how) {
-      checkClose(prefillOf("tales-gpt2", golden.prompt_ids, sizes).logits, golden.prefill_logits, how);
+      checkLastLogits("tales-gpt2", golden, sizes, golden.name + ", " + how, diagnosis);
     });
   }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -39,14 +40,21 @@ WorstNumber findWorst(const Eigen::MatrixBase<Actual>& actual, const Eigen::Matr
   return worst;
 }
 
+/// Called before a failure is reported.
+using OnFailure = std::function<void()>;
+
 /// Checks numbers of the same shape against each other; `what` says of what they are.
 template <class Actual, class Expected>
-void checkClose(const Eigen::MatrixBase<Actual>& actual, const Eigen::MatrixBase<Expected>& expected,
-                const std::string& what) {
+void checkClose(
+    const Eigen::MatrixBase<Actual>& actual, const Eigen::MatrixBase<Expected>& expected, const std::string& what,
+    const OnFailure& onFailure = [] {}) {
   INFO(what);
-  REQUIRE_MESSAGE((actual.rows() == expected.rows() && actual.cols() == expected.cols()), "expected shape [",
-                  expected.rows(), ", ", expected.cols(), "], got [", actual.rows(), ", ", actual.cols(), "]");
+  const bool is_of_same_shape = actual.rows() == expected.rows() && actual.cols() == expected.cols();
+  if (!is_of_same_shape) onFailure();
+  REQUIRE_MESSAGE(is_of_same_shape, "expected shape [", expected.rows(), ", ", expected.cols(), "], got [",
+                  actual.rows(), ", ", actual.cols(), "]");
   const WorstNumber worst = findWorst(actual, expected);
+  if (worst.failures != 0) onFailure();
   CHECK_MESSAGE(
       worst.failures == 0, worst.failures, " of ", expected.size(), " numbers are out of tolerance; worst at [",
       worst.row, ", ", worst.col, "]: expected ", static_cast<double>(expected(worst.row, worst.col)), ", got ",
@@ -66,11 +74,14 @@ inline void checkSameBits(const RowVector<float>& actual, const RowVector<float>
 }
 
 /// Checks token ids, integer for integer.
-inline void checkSameIds(const std::vector<int>& actual, const std::vector<int>& expected, const std::string& what) {
+inline void checkSameIds(
+    const std::vector<int>& actual, const std::vector<int>& expected, const std::string& what,
+    const OnFailure& onFailure = [] {}) {
   INFO(what);
   const auto difference = std::mismatch(actual.begin(), actual.end(), expected.begin(), expected.end());
   const auto text = [](auto position, auto end) { return position == end ? "no more" : std::to_string(*position); };
   const bool are_same = actual == expected;
+  if (!are_same) onFailure();
   CHECK_MESSAGE(are_same, "first difference at index ", difference.first - actual.begin(), ": expected ",
                 text(difference.second, expected.end()), ", got ", text(difference.first, actual.end()));
 }
