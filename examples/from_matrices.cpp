@@ -11,9 +11,8 @@ int main() {
 
   // Random at first, for the shapes; then everything is zero but what is wanted.
   auto parameters = driftless::randomParameters<float>(config, 1, true);
-  driftless::forEachTensor(parameters, [](const std::string&, auto& tensor, driftless::Index, driftless::Index) {
-    tensor.setZero();
-  });
+  driftless::forEachTensor(
+      parameters, [](const std::string&, auto& tensor, driftless::Index, driftless::Index) { tensor.setZero(); });
   parameters.wte.setIdentity();  // token t is the t-th unit vector, and goes through the blocks unchanged
   parameters.ln_f.weight.setOnes();
   for (int id = 0; id < 10; ++id) (*parameters.lm_head)((id + 1) % 10, id) = 1;  // after t, t + 1 scores highest

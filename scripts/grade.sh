@@ -55,12 +55,13 @@ prepare() {
   say "Building what is to be graded: this can take a minute the first time"
 }
 
-# first_failure REPORT: the first test case that failed, up to its second failure.
+# first_failure REPORT: the first test case that failed, up to its second failure, and the mistake that explains it.
 first_failure() {
   awk '/^TEST CASE:/ { inside = 1 }
        inside && /^====/ { exit }
        inside && /ERROR: / && failures++ { exit }
        inside' "$1"
+  sed -n 's/.*MESSAGE: \(diagnosis: \)/\1/p' "$1" | head -n 1
 }
 
 build_target() { cmake --build "$build" --parallel "$(nproc)" --target "$1" </dev/null 2>&1; }

@@ -60,6 +60,9 @@ wait "$watcher" || true # or it would build what is graded below, too
 
 expect 0 "causal-mask: green" "${graded[@]}"
 
+sed -i 's/key = query + 1;/key = query;/' "$learner/recompute.hpp"
+expect 1 "diagnosis: mask_hides_own_position" "${graded[@]}"
+
 echo "int unfinished = ;" >>"$learner/recompute.hpp"
 expect 1 "does not compile" "${graded[@]}"
 expect 1 "int unfinished = ;" "${graded[@]}"
