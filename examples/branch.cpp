@@ -4,9 +4,10 @@
 #include <driftless/driftless.hpp>
 #include <iostream>
 
-int main(int, char** argv) {
-  const auto weights = driftless::loadWeights(argv[1]);
-  const auto tokenizer = driftless::Tokenizer::load(argv[1]);
+int main(int argc, char** argv) {
+  const std::string model = argc > 1 ? argv[1] : "fixtures/tales-gpt2";
+  const auto weights = driftless::loadWeights(model);
+  const auto tokenizer = driftless::Tokenizer::load(model);
   const auto bytes = static_cast<std::size_t>(weights.config.vocab_size) * sizeof(float);
 
   driftless::ModelCache cache(weights);

@@ -23,9 +23,10 @@ struct Hooks {
   }
 };
 
-int main(int, char** argv) {
-  const auto weights = driftless::loadWeights(argv[1]);
-  const auto tokenizer = driftless::Tokenizer::load(argv[1]);
+int main(int argc, char** argv) {
+  const std::string model = argc > 1 ? argv[1] : "fixtures/tales-gpt2";
+  const auto weights = driftless::loadWeights(model);
+  const auto tokenizer = driftless::Tokenizer::load(model);
   const std::vector<int> ids = tokenizer.encode("The prince asked the old woman, and she said");
   const auto T = static_cast<driftless::Index>(ids.size());
 

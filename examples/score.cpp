@@ -21,9 +21,10 @@ double perplexity(const std::string& sentence, const driftless::Weights<>& weigh
   return std::exp(-total / static_cast<double>(ids.size() - 1));
 }
 
-int main(int, char** argv) {
-  const auto weights = driftless::loadWeights(argv[1]);
-  const auto tokenizer = driftless::Tokenizer::load(argv[1]);
+int main(int argc, char** argv) {
+  const std::string model = argc > 1 ? argv[1] : "fixtures/tales-gpt2";
+  const auto weights = driftless::loadWeights(model);
+  const auto tokenizer = driftless::Tokenizer::load(model);
 
   const double tale = perplexity("The king had a daughter who was very beautiful.", weights, tokenizer);
   std::printf("perplexity %.1f\n\n", tale);

@@ -17,9 +17,10 @@ std::vector<int> continuation(const std::vector<int>& prompt, const driftless::W
 
 }  // namespace
 
-int main(int, char** argv) {
-  const auto weights = driftless::loadWeights(argv[1]);
-  const auto tokenizer = driftless::Tokenizer::load(argv[1]);
+int main(int argc, char** argv) {
+  const std::string model = argc > 1 ? argv[1] : "fixtures/tales-gpt2";
+  const auto weights = driftless::loadWeights(model);
+  const auto tokenizer = driftless::Tokenizer::load(model);
   const std::vector<std::string> prompts = {"Once upon a time", "The princess", "\"Open the door,\"", "In the forest"};
 
   std::vector<std::vector<int>> together(prompts.size());

@@ -64,6 +64,9 @@ first_failure() {
   sed -n 's/.*MESSAGE: \(diagnosis: \)/\1/p' "$1" | head -n 1
 }
 
+# Longer than any stage takes, so that a loop without an end has one.
+time_limit=300
+
 build_target() { cmake --build "$build" --parallel "$(nproc)" --target "$1" </dev/null 2>&1; }
 
 # run STAGE [if-changed]: builds and runs it, unless it need not be run again; fails unless it is green. Sets `verdict`,
@@ -76,9 +79,9 @@ run() {
     details=$(grep -vE '^(\[|make|gmake|ninja)' "$log" | head -n 40)
     return 1
   fi
-  if [ "${2:-}" != if-changed ] || [ ! "$report" -nt "$program" ]; then
+  if [ "${2:-}" != if-changed ] || [ "$1" = gpt2-124m ] || [ ! "$report" -nt "$program" ]; then
     # The report goes to a file, so that what the graded functions print is seen as it is; not so bash's word of a crash.
-    { "$program" --test-suite="$1" --no-skip --out="$report.new" </dev/null 2>&3 || true; } 3>&2 2>/dev/null
+    { timeout "$time_limit" "$program" --test-suite="$1" --no-skip --out="$report.new" </dev/null 2>&3 || true; } 3>&2 2>/dev/null
     mv "$report.new" "$report"
   fi
   counts=$(sed -n 's/.*test cases: *\([1-9][0-9]*\) *| *\([0-9]*\) passed.*/\2 of \1 test cases pass/p' "$report")

@@ -21,6 +21,8 @@ namespace driftless::inline DRIFTLESS_ABI {
 /// are summed for many dimensions side by side.
 template <class Scalar, class Stored = Scalar>
 class LayerCache {
+  static_assert(!detail::kIsQuantized<Stored>, "keys and values are stored as floating-point numbers");
+
  public:
   /// Room for `capacity` positions, none of them used.
   LayerCache(Index n_head, Index head_size, Index capacity)

@@ -150,16 +150,22 @@ void forwardPiece(std::span<const Chunk<Scalar, CacheStored>> chunks, StepPositi
 }
 
 /// Runs the chunks through the model, up to kMaxStepRows rows at a time. After each such piece,
-/// take(segment) may look at ln_f's output in workspace.normed, one segment's rows after the other. Where memory runs
-/// out midway, the caches are as they were.
+/// take(segment) may look at ln_f's output in workspace.normed, one segment's rows after the other.
 template <class Scalar, class Stored, class CacheStored, class Observer, class Take>
 void forward(std::span<const Chunk<Scalar, CacheStored>> chunks, const Weights<Scalar, Stored>& weights,
              ThreadPool& pool, Workspace<Scalar, CacheStored>& workspace, Observer&& observer, Take take) {
+  StepPosition next;
+  while (next.chunk < chunks.size()) forwardPiece(chunks, next, weights, pool, workspace, observer, take);
+}
+
+/// Runs a step that may fail midway, as memory runs out or an observer throws; the caches are then as they were.
+template <class Scalar, class CacheStored, class Step>
+void allOrNothing(std::span<const Chunk<Scalar, CacheStored>> chunks, Workspace<Scalar, CacheStored>& workspace,
+                  Step step) {
   workspace.lengths.clear();
   for (const Chunk<Scalar, CacheStored>& chunk : chunks) workspace.lengths.push_back(chunk.cache->length());
   try {
-    StepPosition next;
-    while (next.chunk < chunks.size()) forwardPiece(chunks, next, weights, pool, workspace, observer, take);
+    step();
   } catch (...) {
     for (std::size_t i = 0; i < chunks.size(); ++i) chunks[i].cache->truncate(workspace.lengths[i]);
     throw;
@@ -172,13 +178,16 @@ void lastLogits(std::span<const Chunk<Scalar, CacheStored>> chunks, const Weight
                 Scalar* logits, Observer&& observer) {
   ThreadPool& pool = chunks.front().cache->threads().pool();
   Workspace<Scalar, CacheStored>& workspace = chunks.front().cache->memory().workspace;
+  static_assert(kIsObserver<Observer, Scalar>, "an observer takes a Part, HiddenStates<Scalar>, or AttentionWeights");
   workspace.last.resize(static_cast<Index>(chunks.size()), weights.config.n_embd);
-  forward(chunks, weights, pool, workspace, observer, [&](const auto& segment) {
-    std::copy_n(workspace.normed.row(segment.first_row + segment.rows - 1), weights.config.n_embd,
-                workspace.last.row(segment.sequence));
+  allOrNothing(chunks, workspace, [&] {
+    forward(chunks, weights, pool, workspace, observer, [&](const auto& segment) {
+      std::copy_n(workspace.normed.row(segment.first_row + segment.rows - 1), weights.config.n_embd,
+                  workspace.last.row(segment.sequence));
+    });
+    unembed(workspace.last, weights, pool, logits);
+    tell(observer, Part::unembedding);
   });
-  unembed(workspace.last, weights, pool, logits);
-  tell(observer, Part::unembedding);
 }
 
 }  // namespace detail
@@ -248,9 +257,12 @@ Matrix<Scalar> prefillLogits(std::span<const int> promptIds, const Weights<Scala
   Matrix<Scalar> logits(static_cast<Index>(promptIds.size()), weights.config.vocab_size);
   detail::ThreadPool& pool = cache.threads().pool();
   auto& workspace = cache.memory().workspace;
-  detail::forward(std::span(&chunk, 1), weights, pool, workspace, detail::NoObserver(), [&](const auto& segment) {
-    const Index first = segment.position - workspace.lengths.front();
-    detail::unembed(workspace.normed, weights, pool, logits.row(first).data());
+  const std::span chunks(&chunk, 1);
+  detail::allOrNothing(chunks, workspace, [&] {
+    detail::forward(chunks, weights, pool, workspace, detail::NoObserver(), [&](const auto& segment) {
+      const Index first = segment.position - workspace.lengths.front();
+      detail::unembed(workspace.normed, weights, pool, logits.row(first).data());
+    });
   });
   return logits;
 }

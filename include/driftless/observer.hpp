@@ -2,6 +2,7 @@
 
 #include <concepts>
 #include <span>
+#include <type_traits>
 
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
@@ -10,7 +11,10 @@ namespace driftless::inline DRIFTLESS_ABI {
 
 // What prefill and decodeStep can show of a step. An observer is anything that can be called with one or more of these,
 // such as a lambda that takes AttentionWeights; what it does not take is not computed. It can look but not touch:
-// logits and caches are the same bits with it and without.
+// logits and caches are the same bits with it and without. Where it throws, the caches are as before the step.
+//
+// A step of more than 512 rows, of one sequence or of several, is computed in pieces of 512: an observer sees every
+// layer for the rows of the first piece, then every layer for those of the next.
 
 /// Told after each part of a step that it is done.
 enum class Part {
@@ -47,6 +51,11 @@ struct NoObserver {};
 
 template <class Event, class Observer>
 inline constexpr bool kObserves = std::invocable<Observer&, const Event&>;
+
+template <class Observer, class Scalar>
+inline constexpr bool kIsObserver =
+    std::is_same_v<std::remove_cvref_t<Observer>, NoObserver> || kObserves<Part, Observer> ||
+    kObserves<HiddenStates<Scalar>, Observer> || kObserves<AttentionWeights<Scalar>, Observer>;
 
 template <class Event, class Observer>
 void tell(Observer& observer, const Event& event) {

@@ -183,8 +183,12 @@ Weights<Scalar, Stored>::Weights(const Config& model_config, bool has_head, cons
     bytes += detail::packedBytes(tensor, rows, cols);
   });
   detail::Arena arena(bytes);
-  forEachTensor(*this, [&](const std::string& name, auto& tensor, Index, Index) {
-    if (!detail::pack(source(name), tensor, arena, threads.pool()))
+  forEachTensor(*this, [&](const std::string& name, auto& tensor, Index rows, Index cols) {
+    const TensorView view = source(name);
+    if (view.rows != rows || view.cols != cols)
+      throw ArgumentError(name + ": expected shape " + shapeText(rows, cols) + ", got " +
+                          shapeText(view.rows, view.cols));
+    if (!detail::pack(view, tensor, arena, threads.pool()))
       throw ArgumentError(name + ": expected numbers that the stored type of the weights can hold, found larger ones");
   });
 

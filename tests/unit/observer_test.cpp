@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <set>
+#include <stdexcept>
 #include <tuple>
 #include <vector>
 
@@ -20,7 +22,7 @@ namespace {
 
 struct Prompts {
   Parameters<float> parameters = livelyParameters(smallConfig(24, 4, 40, 61, 90));
-  Weights<float> weights{parameters, Threads(1)};
+  Weights<float> weights{parameters, Threads(3)};
   std::vector<int> ids = someIds(70, 61);
 };
 
@@ -44,7 +46,9 @@ TEST_CASE("observer: attention weights are those of the plain reference, each ro
   const Index T = static_cast<Index>(prompts.ids.size()), H = prompts.parameters.config.n_head;
   std::vector<Matrix<float>> seen(static_cast<std::size_t>(3 * H), Matrix<float>::Zero(T, T));
   std::set<std::tuple<Index, Index, Index>> rows;
+  std::mutex mutex;
   const auto observer = [&](const AttentionWeights<float>& row) {
+    const std::scoped_lock lock(mutex);
     CHECK(rows.insert({row.layer, row.head, row.position}).second);
     CHECK(row.sequence == 0);
     REQUIRE(static_cast<Index>(row.weights.size()) == row.position + 1);
@@ -106,4 +110,21 @@ TEST_CASE("observer: logits are the same bits with and without one") {
   const RowVector<float> expected = prefill(prompts.ids, prompts.weights, plain);
   CHECK(std::memcmp(logits.data(), expected.data(), static_cast<std::size_t>(logits.size()) * sizeof(float)) == 0);
   CHECK(parts == 1 + 3 * 6 + 2);
+  for (Index layer = 0; layer < 3; ++layer) {
+    CHECK(watched.layer(layer).keys() == plain.layer(layer).keys());
+    CHECK(watched.layer(layer).values() == plain.layer(layer).values());
+  }
+}
+
+TEST_CASE("observer: where it throws, the cache is as it was") {
+  const Prompts prompts;
+  ModelCache cache(prompts.weights);
+  prefill(std::span<const int>(prompts.ids).first(5), prompts.weights, cache);
+  for (const Part last : {Part::embedding, Part::attention, Part::unembedding}) {
+    const auto impatient = [&](Part part) {
+      if (part == last) throw std::runtime_error("enough");
+    };
+    CHECK_THROWS_AS(decodeStep(1, 5, prompts.weights, cache, impatient), std::runtime_error);
+    CHECK(cache.length() == 5);
+  }
 }

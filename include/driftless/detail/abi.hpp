@@ -8,8 +8,10 @@
 
 #if defined(EIGEN_VECTORIZE_AVX512)
 #define DRIFTLESS_VECTORS avx512
-#elif defined(EIGEN_VECTORIZE_AVX2)
+#elif defined(EIGEN_VECTORIZE_AVX2) && defined(__F16C__)
 #define DRIFTLESS_VECTORS avx2
+#elif defined(EIGEN_VECTORIZE_AVX2)
+#define DRIFTLESS_VECTORS avx2_without_f16c
 #elif defined(EIGEN_VECTORIZE_AVX)
 #define DRIFTLESS_VECTORS avx
 #elif defined(EIGEN_VECTORIZE_SSE4_1)
@@ -23,11 +25,17 @@
 #endif
 
 /// Whether a * b + c is rounded once.
-#if defined(__FMA__) || defined(__aarch64__) || defined(_M_ARM64)
+#if defined(__FMA__) || defined(EIGEN_VECTORIZE_FMA) || defined(__aarch64__) || defined(_M_ARM64)
 #define DRIFTLESS_HAS_FMA 1
-#define DRIFTLESS_ROUNDING fused
 #else
 #define DRIFTLESS_HAS_FMA 0
+#endif
+
+#if defined(DRIFTLESS_ALLOW_FAST_MATH)
+#define DRIFTLESS_ROUNDING fast_math
+#elif DRIFTLESS_HAS_FMA
+#define DRIFTLESS_ROUNDING fused
+#else
 #define DRIFTLESS_ROUNDING unfused
 #endif
 
