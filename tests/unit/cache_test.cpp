@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <functional>
 #include <span>
 #include <string>
@@ -102,4 +103,15 @@ TEST_CASE("weights: matrices of the wrong shape are refused by name") {
                        "Parameters: expected h.1.attn.c_attn.weight of shape [20, 60], got [60, 20]", ArgumentError);
   parameters.h.pop_back();
   CHECK_THROWS_WITH_AS(Weights<float>{parameters}, "Parameters: expected 3 blocks in h, got 2", ArgumentError);
+}
+
+TEST_CASE("weights: a tensor of the wrong shape from its source is refused by name") {
+  const Config config = oddConfig();
+  const std::vector<float> numbers(60 * 259, 0.0f);
+  const auto padded = [&](const std::string& name) -> TensorView {
+    REQUIRE(name == "wte.weight");
+    return {DType::F32, 272, 20, reinterpret_cast<const std::byte*>(numbers.data())};
+  };
+  CHECK_THROWS_WITH_AS((Weights<float>(config, false, padded)), "wte.weight: expected shape [259, 20], got [272, 20]",
+                       ArgumentError);
 }
