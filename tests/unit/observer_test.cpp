@@ -96,6 +96,18 @@ TEST_CASE("observer: hidden states are what blockStep makes of them, layer by la
   }
 }
 
+TEST_CASE("observer: a prompt of more rows than a piece holds is seen piece after piece") {
+  const Weights<float> weights(livelyParameters(smallConfig(8, 1, 8, 11, 600, 2)));
+  ModelCache cache(weights);
+  std::vector<std::tuple<Index, Index, Index>> seen;  // layer, position, rows
+  prefill(someIds(520, 11), weights, cache, [&](const HiddenStates<float>& states) {
+    seen.emplace_back(states.layer, states.position, states.x.rows());
+  });
+  const std::vector<std::tuple<Index, Index, Index>> expected = {{0, 0, 512}, {1, 0, 512}, {2, 0, 512},
+                                                                 {0, 512, 8}, {1, 512, 8}, {2, 512, 8}};
+  CHECK((seen == expected));
+}
+
 TEST_CASE("observer: logits are the same bits with and without one") {
   const Prompts prompts;
   ModelCache watched(prompts.weights), plain(prompts.weights);
