@@ -1,10 +1,12 @@
-#include "driftless/attention.hpp"
+#include "driftless/detail/model/attention.hpp"
 
 #include <benchmark/benchmark.h>
 
 #include <chrono>
 
-// One layer of GPT-2's attention without its linear layers: `rows` new rows behind `past` positions in the cache.
+#include "matrices.hpp"
+
+// One layer's attention in GPT-2 without its linear layers: `rows` new rows after `past` positions in the cache.
 
 namespace {
 
@@ -13,19 +15,9 @@ using benchmark::Counter;
 
 constexpr Index kHeads = 12, kHeadSize = 64, kWidth = kHeads * kHeadSize;
 
-detail::PackedMatrix<float> makeMatrix(Index in, Index out) {
-  detail::Arena arena(detail::PackedMatrix<float>::bytesFor(in, out));
-  detail::PackedMatrix<float> matrix(in, out, arena);
-  detail::ThreadPool pool(1);
-  detail::packPanels<float>(matrix, pool, [in](Index column, Index width, float* block) {
-    for (Index i = 0; i < in * width; ++i) block[i] = static_cast<float>((i + column) % 17 - 8) * 0.01f;
-  });
-  return matrix;
-}
-
-Attention<float, float> makeAttention() {
-  return {{makeMatrix(kWidth, 3 * kWidth), RowVector<float>::Zero(3 * kWidth)},
-          {makeMatrix(kWidth, kWidth), RowVector<float>::Zero(kWidth)},
+Attention<float> makeAttention() {
+  return {{bench::makeMatrix(kWidth, 3 * kWidth, StoredType::full), RowVector<float>::Zero(3 * kWidth)},
+          {bench::makeMatrix(kWidth, kWidth, StoredType::full), RowVector<float>::Zero(kWidth)},
           kHeads,
           0.125f};
 }
@@ -34,7 +26,7 @@ Attention<float, float> makeAttention() {
 struct AttentionClock {
   using Clock = std::chrono::steady_clock;
 
-  void operator()(Part part) {
+  void take(Part part) {
     const Clock::time_point now = Clock::now();
     if (part == Part::attention) seconds = std::chrono::duration<double>(now - last).count();
     last = now;
@@ -44,20 +36,21 @@ struct AttentionClock {
   double seconds = 0;
 };
 
-template <class CacheStored>
-void attend(benchmark::State& state) {
+void attend(benchmark::State& state, StoredType stored) {
   const Index rows = state.range(0), past = state.range(1);
-  const Attention<float, float> attention = makeAttention();
-  detail::ThreadPool pool(1);
-  LayerCache<float, CacheStored> cache(kHeads, kHeadSize, 1024);
-  detail::Workspace<float, CacheStored> workspace;
+  const Attention<float> attention = makeAttention();
+  LayerCache<float> cache(kHeads, kHeadSize, 1024, stored);
+  Workspace<float> workspace(Threads(1));
   AttentionClock clock;
+  const Observer<float> observer = {.part = [&](Part part) { clock.take(part); }};
+  detail::Step<float>& step = workspace.step();
+  step.observer = &observer;
   const auto append = [&](Index count) {
-    workspace.segments = {{&cache, 0, count, 0, cache.length(), nullptr}};
-    detail::Rows<float> out;
-    out.resize(count, kWidth);
-    detail::attnStep(detail::rowsOf<float>(Matrix<float>::Constant(count, kWidth, 0.5f)), attention, pool, workspace,
-                     detail::writeTo(out), clock);
+    step.segments = {{&cache, 0, count, 0, cache.length(), nullptr}};
+    detail::PaddedRows<float> out(count, kWidth);
+    detail::attnStep(step, detail::PaddedRows<float>(Matrix<float>::Constant(count, kWidth, 0.5f)), attention,
+                     detail::Destination<float>::rows(out));
+    detail::CacheAccess::grow(cache, count);
   };
   if (past > 0) append(past);
   for (auto _ : state) {
@@ -66,17 +59,17 @@ void attend(benchmark::State& state) {
     state.SetIterationTime(clock.seconds);
   }
   const double keys = static_cast<double>(rows * past + rows * (rows + 1) / 2);
+  const Index bytes = 2 * kWidth * (past + rows) * detail::elementSize<float>(stored);
   state.counters["FLOP/s"] = Counter(4 * kWidth * keys, Counter::kIsIterationInvariantRate);
-  state.counters["bytes/s"] = Counter(static_cast<double>(2 * kWidth * (past + rows)) * sizeof(CacheStored),
-                                      Counter::kIsIterationInvariantRate);
+  state.counters["bytes/s"] = Counter(static_cast<double>(bytes), Counter::kIsIterationInvariantRate);
 }
 
 void shapes(benchmark::internal::Benchmark* benchmark) {
   for (const Index past : {10, 500, 1000}) benchmark->Args({1, past});
   benchmark->Args({512, 0})->Args({1000, 0})->UseManualTime()->ArgNames({"rows", "past"});
 }
-BENCHMARK(attend<float>)->Apply(shapes);
-BENCHMARK(attend<Eigen::half>)->Apply(shapes);
-BENCHMARK(attend<Eigen::bfloat16>)->Apply(shapes);
+BENCHMARK_CAPTURE(attend, full, StoredType::full)->Apply(shapes);
+BENCHMARK_CAPTURE(attend, f16, StoredType::f16)->Apply(shapes);
+BENCHMARK_CAPTURE(attend, bf16, StoredType::bf16)->Apply(shapes);
 
 }  // namespace

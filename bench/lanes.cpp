@@ -1,11 +1,11 @@
-#include "driftless/detail/lanes.hpp"
+#include "driftless/detail/kernels/lanes.hpp"
 
 #include <benchmark/benchmark.h>
 
 #include <cstddef>
 #include <vector>
 
-#include "driftless/block.hpp"
+#include "driftless/detail/kernels/activation.hpp"
 
 // Element-wise functions over numbers in the first-level cache.
 

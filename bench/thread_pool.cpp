@@ -1,4 +1,4 @@
-#include "driftless/detail/thread_pool.hpp"
+#include "driftless/detail/threads/thread_pool.hpp"
 
 #include <benchmark/benchmark.h>
 

@@ -1,32 +1,53 @@
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
-# Nothing here depends on the architecture, so all of it goes under share.
-set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/driftless)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/driftless)
 
-target_include_directories(driftless INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+# install_component(target name): the target, and the file from which driftlessConfig.cmake imports it.
+function(install_component target name)
+  target_include_directories(${target} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  install(TARGETS ${target} EXPORT driftless-${name})
+  install(
+    EXPORT driftless-${name}
+    NAMESPACE driftless::
+    FILE driftless-${name}-targets.cmake
+    DESTINATION ${package_dir})
+endfunction()
+
+# install_pkg_config(name destination): the file is relative to itself, so that the installed tree may be moved.
+function(install_pkg_config name destination)
+  foreach(dir INCLUDE LIB)
+    file(RELATIVE_PATH to_${dir} ${CMAKE_INSTALL_PREFIX}/${destination} ${CMAKE_INSTALL_FULL_${dir}DIR})
+  endforeach()
+  configure_file(cmake/${name}.pc.in ${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${destination})
+endfunction()
+
 install(
   DIRECTORY include/driftless
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING
   PATTERN *.hpp)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/driftless)
+install_component(driftless headers)
+install_pkg_config(driftless ${CMAKE_INSTALL_DATADIR}/pkgconfig)
 
-install(TARGETS driftless EXPORT driftless)
-install(
-  EXPORT driftless
-  NAMESPACE driftless::
-  FILE driftlessTargets.cmake
-  DESTINATION ${package_dir})
+set(any_architecture ARCH_INDEPENDENT)
+if(DRIFTLESS_BUILD_COMPILED)
+  install_component(driftless_compiled compiled)
+  install_pkg_config(driftless-compiled ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  set(any_architecture "")
+endif()
+if(DRIFTLESS_BUILD_TOOLS)
+  file(RELATIVE_PATH to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+  set_target_properties(driftless_cli PROPERTIES INSTALL_RPATH $ORIGIN/${to_lib}) # for a shared driftless::compiled
+  install(TARGETS driftless_cli)
+endif()
+
 configure_file(cmake/driftlessConfig.cmake.in driftlessConfig.cmake @ONLY)
-write_basic_package_version_file(driftlessConfigVersion.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+write_basic_package_version_file(driftlessConfigVersion.cmake COMPATIBILITY SameMinorVersion ${any_architecture})
 install(FILES ${PROJECT_BINARY_DIR}/driftlessConfig.cmake ${PROJECT_BINARY_DIR}/driftlessConfigVersion.cmake
         DESTINATION ${package_dir})
-
-# Relative to the file itself, so that the installed tree may be moved.
-file(RELATIVE_PATH pkgconfig_to_include ${CMAKE_INSTALL_FULL_DATADIR}/pkgconfig ${CMAKE_INSTALL_FULL_INCLUDEDIR})
-configure_file(cmake/driftless.pc.in driftless.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/driftless.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)
 
 if(driftless_fetched)
   list(JOIN driftless_fetched " and " names)

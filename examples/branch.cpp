@@ -1,4 +1,4 @@
-// Two continuations of one prompt, which is computed once: a cache can be cloned, and cut back.
+// Two continuations of one prompt that is computed only once: a cache can be cloned, and cut back.
 
 #include <cstring>
 #include <driftless/driftless.hpp>

@@ -3,26 +3,6 @@
 #include <cstdio>
 #include <driftless/driftless.hpp>
 
-/// Called with what its overloads take, and with nothing else.
-struct Hooks {
-  static constexpr driftless::Index kLayer = 5;
-
-  driftless::Matrix<float> attention;  // [T, T], mean over the heads of kLayer
-  float head_share;
-
-  // Comes from several threads at once, unless the cache is given Threads(1).
-  void operator()(const driftless::AttentionWeights<float>& row) {
-    if (row.layer != kLayer) return;
-    for (driftless::Index key = 0; key <= row.position; ++key)
-      attention(row.position, key) += head_share * row.weights[static_cast<std::size_t>(key)];
-  }
-
-  void operator()(const driftless::HiddenStates<float>& states) {
-    std::printf("into block %2d: mean length of a row %6.2f\n", static_cast<int>(states.layer),
-                static_cast<double>(states.x.rowwise().norm().mean()));
-  }
-};
-
 int main(int argc, char** argv) {
   const std::string model = argc > 1 ? argv[1] : "fixtures/tales-gpt2";
   const auto weights = driftless::loadWeights(model);
@@ -30,12 +10,28 @@ int main(int argc, char** argv) {
   const std::vector<int> ids = tokenizer.encode("The prince asked the old woman, and she said");
   const auto T = static_cast<driftless::Index>(ids.size());
 
-  driftless::ModelCache cache(weights, driftless::Threads(1));
-  Hooks hooks{driftless::Matrix<float>::Zero(T, T), 1.0f / static_cast<float>(weights.config.n_head)};
-  driftless::prefill(ids, weights, cache, hooks);
+  constexpr driftless::Index kLayer = 5;
+  driftless::Matrix<float> attention = driftless::Matrix<float>::Zero(T, T);  // mean over the heads of kLayer
+  const float head_share = 1.0f / static_cast<float>(weights.config.n_head);
 
-  std::printf("\nin layer %d, the last token attends to\n", static_cast<int>(Hooks::kLayer));
+  driftless::Observer<> observer;
+  observer.attention_weights = [&](const driftless::AttentionWeights<float>& row) {
+    if (row.layer != kLayer) return;
+    for (driftless::Index key = 0; key <= row.position; ++key)
+      attention(row.position, key) += head_share * row.weights[static_cast<std::size_t>(key)];
+  };
+  observer.hidden_states = [](const driftless::HiddenStates<float>& states) {
+    std::printf("into block %2d: mean length of a row %6.2f\n", static_cast<int>(states.layer),
+                static_cast<double>(states.x.rowwise().norm().mean()));
+  };
+
+  // Attention weights come from all threads of the workspace at once. With a single one, sums need no lock.
+  driftless::Workspace<> workspace(driftless::Threads(1));
+  driftless::ModelCache cache(weights);
+  driftless::prefill(ids, weights, cache, workspace, observer);
+
+  std::printf("\nin layer %d, the last token attends to\n", static_cast<int>(kLayer));
   for (driftless::Index key = 0; key < T; ++key)
-    std::printf("%5.1f %%  %s\n", 100.0 * static_cast<double>(hooks.attention(T - 1, key)),
+    std::printf("%5.1f %%  %s\n", 100.0 * static_cast<double>(attention(T - 1, key)),
                 tokenizer.decode({&ids[static_cast<std::size_t>(key)], 1}).c_str());
 }

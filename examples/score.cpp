@@ -1,4 +1,4 @@
-// How likely a model finds a sentence: the log-probability of each of its tokens, and the perplexity.
+// How likely a sentence is to a model: the log-probability of each of its tokens, and the perplexity.
 
 #include <cmath>
 #include <cstdio>

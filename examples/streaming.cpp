@@ -1,4 +1,4 @@
-// Text as it is generated, until the first sentence is complete.
+// Prints text as it is generated, until the first sentence is complete.
 
 #include <driftless/driftless.hpp>
 #include <iostream>

@@ -1,4 +1,5 @@
-// One model, four threads of your own, each with a sequence of its own. Weights never change, so they need no lock.
+// One model and four threads of your own, each of which continues a prompt. Weights never change, so they need no lock;
+// each thread has a cache and a workspace of its own.
 
 #include <driftless/driftless.hpp>
 #include <iostream>
@@ -8,10 +9,11 @@ namespace {
 
 std::vector<int> continuation(const std::vector<int>& prompt, const driftless::Weights<>& weights,
                               const driftless::Threads& threads) {
-  driftless::ModelCache cache(weights, threads);
-  std::vector<int> ids{driftless::argmax(driftless::prefill(prompt, weights, cache))};
+  driftless::ModelCache cache(weights);
+  driftless::Workspace<> workspace(threads);
+  std::vector<int> ids{driftless::argmax(driftless::prefill(prompt, weights, cache, workspace))};
   while (ids.size() < 20)
-    ids.push_back(driftless::argmax(driftless::decodeStep(ids.back(), cache.length(), weights, cache)));
+    ids.push_back(driftless::argmax(driftless::decodeStep(ids.back(), cache.length(), weights, cache, workspace)));
   return ids;
 }
 
@@ -27,7 +29,7 @@ int main(int argc, char** argv) {
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < prompts.size(); ++i)
     threads.emplace_back([&, i] {
-      const driftless::Threads alone(1);  // each computes on its own thread only
+      const driftless::Threads alone(1);  // the steps run on this thread only
       together[i] = continuation(tokenizer.encode(prompts[i]), weights, alone);
     });
   for (std::thread& thread : threads) thread.join();

@@ -8,6 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "include"
 UMBRELLA = "driftless/driftless.hpp"
+# What a public header ends with; one header always has the bodies.
+BODIES = re.compile(r'#ifndef DRIFTLESS_COMPILED\n((?:#include "[^"]+"\n)+)#endif\n')
 
 CONDITION = re.compile(r"\s*#\s*(if|endif)")  # also #ifdef and #ifndef
 OWN_INCLUDE = re.compile(r'\s*#\s*include\s*"([^"]+)"')
@@ -26,7 +28,8 @@ class Amalgamation:
             return
         self.own.add(name)
         depth = 0  # of the conditions around a line
-        for line in (INCLUDE / name).read_text(encoding="utf-8").splitlines():
+        text = BODIES.sub(r"\1", (INCLUDE / name).read_text(encoding="utf-8"))
+        for line in text.splitlines():
             if condition := CONDITION.match(line):
                 depth += 1 if condition[1] == "if" else -1
             if included := OWN_INCLUDE.match(line):

@@ -12,8 +12,8 @@ cd "$build"
 find . -name '*.gcda' -delete
 quietly tests/driftless_unit
 rm -rf gcov && mkdir gcov && cd gcov
-quietly find .. -path '*driftless_unit*' -name '*.gcda' -exec gcov --relative-only --source-prefix "$root" --preserve-paths {} +
-# A line has several counts where it belongs to a template: it was run if any of them says so.
+quietly find .. -name '*.gcda' -exec gcov --relative-only --source-prefix "$root" --preserve-paths {} +
+# A line of a template, or one that several files compile, has several counts: it was run if any of them says so.
 awk -F: '
   FNR == 1 { file = FILENAME; sub(/\.gcov$/, "", file); gsub(/#/, "/", file); files[++file_count] = file }
   { count = $1; line = $2 + 0; gsub(/ /, "", count) }

@@ -1,33 +1,32 @@
 #!/usr/bin/env python3
-"""Prints include/driftless/detail/unicode_ranges.hpp, from the Unicode data that comes with Python.
+"""Prints include/driftless/detail/text/unicode_ranges.hpp, from the Unicode data that comes with Python.
 
-    scripts/make_unicode_ranges.py > include/driftless/detail/unicode_ranges.hpp
+    scripts/make_unicode_ranges.py > include/driftless/detail/text/unicode_ranges.hpp
 
 The Unicode version is that of the Python which runs this. Token ids depend on it only for text in those characters that
 were added or classed anew since.
 """
 
 import sys
+import textwrap
 import unicodedata
 
 HEAD = """#pragma once
 
-namespace driftless::detail {
+#include "driftless/detail/abi.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
 // Written by scripts/make_unicode_ranges.py from Unicode %s. Do not edit.
-
-/// The characters first ... last, both included.
-struct CodePointRange {
-  char32_t first;
-  char32_t last;
-};
+// Each table has the lengths of runs of code points, from U+0000 on: in turn, of those without the property and of
+// those with it.
 
 // clang-format off
 """
 
 TAIL = """// clang-format on
 
-}  // namespace driftless::detail
+}}}  // namespace driftless::DRIFTLESS_ABI::detail
 """
 
 
@@ -44,33 +43,24 @@ def is_space(character):
     return unicodedata.category(character)[0] == "Z" or character in "\t\n\v\f\r\x85"
 
 
-def ranges(belongs):
-    found = []
+def run_lengths(belongs):
+    lengths, inside = [0], False
     for code in range(sys.maxunicode + 1):
-        if not belongs(chr(code)):
-            continue
-        if found and found[-1][1] == code - 1:
-            found[-1][1] = code
-        else:
-            found.append([code, code])
-    return found
+        if belongs(chr(code)) != inside:
+            inside = not inside
+            lengths.append(0)
+        lengths[-1] += 1
+    return lengths[:-1]  # nothing comes after the last run with the property
 
 
 def table(name, property_name, belongs):
-    entries = ["{0x%X, 0x%X}" % (first, last) for first, last in ranges(belongs)]
-    lines, line = [], " "
-    for entry in entries:
-        if len(line) + len(entry) + 2 > 120:
-            lines.append(line)
-            line = " "
-        line += " %s," % entry
-    lines.append(line)
-    return "/// %s, in ascending order.\ninline constexpr CodePointRange %s[] = {\n%s\n};\n\n" % (
-        property_name, name, "\n".join(lines))
+    numbers = ", ".join(str(length) for length in run_lengths(belongs))
+    lines = textwrap.wrap(numbers, 120, initial_indent="  ", subsequent_indent="  ")
+    return "/// %s\ninline constexpr char32_t %s[] = {\n%s};\n\n" % (property_name, name, "\n".join(lines))
 
 
 print(HEAD % unicodedata.unidata_version)
-print(table("kLetterRanges", r"\p{L}", is_letter), end="")
-print(table("kNumberRanges", r"\p{N}", is_number), end="")
-print(table("kSpaceRanges", r"\p{White_Space}", is_space), end="")
+print(table("kLetterRuns", r"\p{L}", is_letter), end="")
+print(table("kNumberRuns", r"\p{N}", is_number), end="")
+print(table("kSpaceRuns", r"\p{White_Space}", is_space), end="")
 print(TAIL, end="")

@@ -10,7 +10,7 @@ libraries=(libeigen3-dev nlohmann-json3-dev doctest-dev libcli11-dev)
 
 say() { echo "$*" >&2; }
 
-# Runs a command and shows what it printed only if it fails.
+# quietly COMMAND...: runs it, and shows what it printed only if it fails.
 quietly() {
   local log status=0
   log=$(mktemp)
@@ -45,13 +45,16 @@ configure() {
   (cd "$root" && quietly cmake --preset "$preset" -B "$build" "$@")
 }
 
-# build_targets TARGET...: brings them up to date, from nothing if need be.
+# build_targets TARGET...: brings them up to date, from nothing if need be, and says how far that is.
 build_targets() {
-  local configured=$build/.configured
+  local configured=$build/.configured log=$build/build.log status=0
   if [[ ! $configured -nt $root/CMakePresets.json ]]; then
     configure
     touch "$configured"
-    say "Building $* in build/$preset: this can take minutes the first time"
+    say "Building $* in build/$preset"
   fi
-  quietly cmake --build "$build" --parallel "$(nproc)" --target "$@"
+  cmake --build "$build" --parallel "$(nproc)" --target "$@" </dev/null 2>&1 | tee "$log" |
+    sed -nu 's/^\[ *\([^]]*\)\] Building .*/building: \1/p' >&2 || status=$?
+  if [ "$status" -ne 0 ]; then cat "$log" >&2; fi
+  return "$status"
 }

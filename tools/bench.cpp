@@ -1,31 +1,23 @@
 #include <algorithm>
-#include <cstddef>
 #include <ctime>
 #include <fstream>
 #include <iomanip>
 #include <iostream>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <sstream>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "commands.hpp"
 #include "driftless/checkpoint.hpp"
+#include "driftless/error.hpp"
+#include "json.hpp"
 #include "machine.hpp"
-#include "model.hpp"
-#include "options.hpp"
-#include "random_tensors.hpp"
+#include "models.hpp"
 #include "runner.hpp"
 #include "stopwatch.hpp"
 #include "streams.hpp"
 
 namespace driftless::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// No repeat begins after so long.
 constexpr double kEnoughSeconds = 60;
@@ -40,7 +32,7 @@ struct Repeat {
   double recompute;       ///< seconds for one token of each sequence, halfway through the decoding
 };
 
-/// The most memory that the process has held so far, where the system tells.
+/// The most memory that the process has held so far, if the system tells.
 std::optional<Index> peakMemory() {
   std::ifstream file("/proc/self/status");
   for (std::string word; file >> word;)
@@ -48,7 +40,7 @@ std::optional<Index> peakMemory() {
   return std::nullopt;
 }
 
-/// The processor's name, where the system tells.
+/// The processor's name, if the system tells.
 std::string processorName() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
@@ -64,73 +56,80 @@ std::string today() {
   return text.str();
 }
 
-/// A figure and what it was in each repeat.
-struct Figure {
-  std::string key;
-  std::string label;
-  std::string unit;
-  std::vector<double> values;
-
-  double median() const {
-    std::vector<double> sorted = values;
-    std::ranges::sort(sorted);
-    return (sorted[(sorted.size() - 1) / 2] + sorted[sorted.size() / 2]) / 2;
-  }
-  double min() const { return std::ranges::min(values); }
-  double max() const { return std::ranges::max(values); }
-
-  Json json() const { return {{"median", median()}, {"min", min()}, {"max", max()}}; }
-};
-
 struct Results {
   Workload workload;
+  int threads = 0;
   double load_seconds = 0;
-  Model::Sizes sizes{};
+  Index weight_bytes = 0;
+  Index cache_bytes = 0;
+  Index workspace_bytes = 0;
   double step_bytes = 0;
   double operations = 0;
   std::optional<Index> peak_memory;
   std::vector<Repeat> repeats;
-  std::vector<Sample> curve;
-
-  template <class F>
-  std::vector<double> each(F f) const {
-    std::vector<double> values;
-    for (const Repeat& repeat : repeats) values.push_back(f(repeat));
-    return values;
-  }
-
-  std::vector<Figure> figures() const {
-    const double B = static_cast<double>(workload.batch);
-    const double prompt = B * static_cast<double>(workload.prompt_tokens);
-    const double steps = static_cast<double>(workload.max_tokens);
-    const auto decodeBandwidth = [=, this](const Repeat& r) { return step_bytes * steps / r.decode.total; };
-    const auto prefillSpeed = [=, this](const Repeat& r) { return operations / r.prefill.total; };
-    return {
-        {"prefill_tokens_per_s", "prefill", "tokens/s", each([=](auto& r) { return prompt / r.prefill.total; })},
-        {"decode_tokens_per_s", "decode", "tokens/s", each([=](auto& r) { return B * steps / r.decode.total; })},
-        {"recompute_tokens_per_s", "without a cache", "tokens/s", each([=](auto& r) { return B / r.recompute; })},
-        {"cached_over_recompute", "decode / without a cache", "",
-         each([=](auto& r) { return r.recompute * steps / r.decode.total; })},
-        {"prefill_gflops", "prefill", "GFLOP/s", each([=](auto& r) { return 1e-9 * prefillSpeed(r); })},
-        {"fma_peak_gflops", "multiply-add peak", "GFLOP/s", each([](auto& r) { return 1e-9 * r.fma_peak; })},
-        {"prefill_over_peak", "prefill / peak", "", each([=](auto& r) { return prefillSpeed(r) / r.fma_peak; })},
-        {"decode_gb_per_s", "decode", "GB/s", each([=](auto& r) { return 1e-9 * decodeBandwidth(r); })},
-        {"read_bandwidth_gb_per_s", "read bandwidth", "GB/s", each([](auto& r) { return 1e-9 * r.read_bandwidth; })},
-        {"decode_over_bandwidth", "decode / bandwidth", "",
-         each([=](auto& r) { return decodeBandwidth(r) / r.read_bandwidth; })},
-    };
-  }
-
-  /// Seconds of a prefill, and of a decode step.
-  std::vector<Figure> partsOf(Parts Repeat::*parts, double steps) const {
-    return {{"linear", "linear layers", "ms", each([=](auto& r) { return (r.*parts).linear / steps; })},
-            {"attention", "attention", "ms", each([=](auto& r) { return (r.*parts).attention / steps; })},
-            {"unembedding", "unembedding", "ms", each([=](auto& r) { return (r.*parts).unembedding / steps; })},
-            {"rest", "the rest", "ms", each([=](auto& r) { return (r.*parts).rest() / steps; })}};
-  }
-  std::vector<Figure> prefillParts() const { return partsOf(&Repeat::prefill, 1); }
-  std::vector<Figure> decodeParts() const { return partsOf(&Repeat::decode, static_cast<double>(workload.max_tokens)); }
+  std::vector<CostAtPosition> curve;
 };
+
+/// What one repeat says.
+struct Quantity {
+  const char* key;
+  const char* label;
+  const char* unit;
+  double value;
+};
+
+std::vector<Quantity> speedsOf(const Repeat& repeat, const Results& results) {
+  const double B = static_cast<double>(results.workload.batch);
+  const double prompt_tokens = B * static_cast<double>(results.workload.prompt_tokens);
+  const double steps_per_s = static_cast<double>(results.workload.max_tokens) / repeat.decode.total;
+  const double prefill_speed = results.operations / repeat.prefill.total;
+  const double decode_bandwidth = results.step_bytes * steps_per_s;
+  return {{"prefill_tokens_per_s", "prefill", "tokens/s", prompt_tokens / repeat.prefill.total},
+          {"decode_tokens_per_s", "decode", "tokens/s", B * steps_per_s},
+          {"recompute_tokens_per_s", "without a cache", "tokens/s", B / repeat.recompute},
+          {"cached_over_recompute", "decode / without a cache", "", repeat.recompute * steps_per_s},
+          {"prefill_gflops", "prefill", "GFLOP/s", 1e-9 * prefill_speed},
+          {"fma_peak_gflops", "multiply-add peak", "GFLOP/s", 1e-9 * repeat.fma_peak},
+          {"prefill_over_peak", "prefill / peak", "", prefill_speed / repeat.fma_peak},
+          {"decode_gb_per_s", "decode", "GB/s", 1e-9 * decode_bandwidth},
+          {"read_bandwidth_gb_per_s", "read bandwidth", "GB/s", 1e-9 * repeat.read_bandwidth},
+          {"decode_over_bandwidth", "decode / bandwidth", "", decode_bandwidth / repeat.read_bandwidth}};
+}
+
+/// Seconds of a step, by its parts.
+std::vector<Quantity> secondsOf(const Parts& parts, double steps) {
+  return {{"linear", "linear layers", "ms", parts.linear / steps},
+          {"attention", "attention", "ms", parts.attention / steps},
+          {"unembedding", "unembedding", "ms", parts.unembedding / steps},
+          {"rest", "the rest", "ms", parts.rest() / steps}};
+}
+
+std::vector<Quantity> prefillSeconds(const Repeat& repeat, const Results&) { return secondsOf(repeat.prefill, 1); }
+
+std::vector<Quantity> decodeSeconds(const Repeat& repeat, const Results& results) {
+  return secondsOf(repeat.decode, static_cast<double>(results.workload.max_tokens));
+}
+
+/// What all repeats say of a quantity, of which value is the median.
+struct Figure : Quantity {
+  double min;
+  double max;
+};
+
+std::vector<Figure> figures(const Results& results,
+                            std::vector<Quantity> (*quantitiesOf)(const Repeat&, const Results&)) {
+  std::vector<std::vector<Quantity>> repeats;
+  for (const Repeat& repeat : results.repeats) repeats.push_back(quantitiesOf(repeat, results));
+  std::vector<Figure> figures;
+  for (std::size_t i = 0; i < repeats.front().size(); ++i) {
+    std::vector<double> values;
+    for (const std::vector<Quantity>& repeat : repeats) values.push_back(repeat[i].value);
+    std::sort(values.begin(), values.end());
+    figures.push_back({repeats.front()[i], values.front(), values.back()});
+    figures.back().value = (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+  }
+  return figures;
+}
 
 /// A line on standard error that says what is going on, and is gone in the end.
 class Progress {
@@ -148,204 +147,161 @@ class Progress {
   static constexpr int kWidth = 50;
 };
 
-struct BenchCommand {
-  std::string model = DRIFTLESS_DEFAULT_MODEL_DIR;
-  std::string preset = "gpt2";
-  StoredTypes types;
-  std::optional<int> threads;
-  std::optional<Index> prompt_tokens;
-  Index max_tokens = 64;
-  std::size_t batch = 1;
-  std::size_t repeats = 5;
-  bool draws_curve = false;
-  bool is_json = false;
-  CLI::Option* model_option = nullptr;
-
-  void run() const {
-    const Config config = hasModel() ? Checkpoint(model).config() : presetConfig(preset);
-    const Threads pool = makeThreads(threads);
-    const Results results = measure(workloadFor(config), pool);
-    writeOutput(is_json ? json(results, pool) : table(results, pool));
+/// The time without that of drawing random numbers goes to `seconds`.
+Weights<float> load(const ModelOptions& model, double& seconds) {
+  const LoadOptions options = loadOptions(model);
+  const Stopwatch watch;
+  if (!model.preset) {
+    Weights<float> weights = loadWeights(model.path, options);
+    seconds = watch.seconds();
+    return weights;
   }
+  double drawing = 0;
+  RandomTensors tensors(presetConfig(*model.preset));
+  const auto draw = [&](const std::string& name) {
+    const Stopwatch drawn;
+    const TensorView tensor = tensors.draw(name);
+    drawing += drawn.seconds();
+    return tensor;
+  };
+  Weights<float> weights(presetConfig(*model.preset), false, draw, options);
+  seconds = watch.seconds() - drawing;
+  return weights;
+}
 
- private:
-  bool hasModel() const { return model_option->count() > 0; }
-  const std::string& name() const { return hasModel() ? model : preset; }
+Workload workloadFor(const BenchCommand& command, const Config& config) {
+  const Index prompt = command.prompt_tokens.value_or(std::clamp(config.n_positions / 2, Index{1}, Index{512}));
+  if (prompt > config.n_positions || command.max_tokens > config.n_positions - prompt)
+    throw ArgumentError("--prompt-tokens and --max-tokens: expected at most n_positions, " +
+                        std::to_string(config.n_positions) + ", together, got " + std::to_string(prompt) + " and " +
+                        std::to_string(command.max_tokens));
+  return {prompt, command.max_tokens, command.batch};
+}
 
-  std::unique_ptr<Model> load(const Threads& pool, double& seconds) const {
-    const Stopwatch watch;
-    double drawing = 0;
-    RandomTensors tensors(presetConfig(preset));
-    const auto source = [&](const std::string& tensor) {
-      const Stopwatch drawn;
-      const TensorView view = tensors.draw(tensor);
-      drawing += drawn.seconds();
-      return view;
-    };
-    std::unique_ptr<Model> loaded =
-        hasModel() ? loadModel(model, types, pool) : packModel(presetConfig(preset), source, types, pool);
-    seconds = watch.seconds() - drawing;
-    return loaded;
+Results measure(const BenchCommand& command, const Workload& workload) {
+  Results results;
+  results.workload = workload;
+  Progress progress;
+  progress.show("loading");
+  const Weights<float> weights = load(command.model, results.load_seconds);
+  progress.show("warming up");
+  Runner runner(weights, emptyCaches(command.model, weights, workload.batch), workload);
+  runner.prefill();
+  runner.decode();
+  results.threads = weights.threads.count();
+  results.weight_bytes = weights.bytes();
+  results.cache_bytes = runner.cacheBytes();
+  results.workspace_bytes = runner.workspaceBytes();
+  results.step_bytes = runner.stepBytes();
+  results.operations = prefillOperations(weights.config, workload);
+  results.peak_memory = peakMemory();
+  const Machine machine(runner.stepWeightBytes(), weights.threads);
+  const Stopwatch watch;
+  while (results.repeats.size() < command.repeats && (results.repeats.empty() || watch.seconds() < kEnoughSeconds)) {
+    progress.show("repeat " + std::to_string(results.repeats.size() + 1) + " of " + std::to_string(command.repeats));
+    results.repeats.push_back({machine.fmaPeak(), runner.prefill(), machine.readBandwidth(), runner.decode(),
+                               runner.recompute(workload.prompt_tokens + workload.max_tokens / 2)});
   }
+  if (!command.draws_curve) return results;
+  progress.show("cost over positions");
+  results.curve = runner.curve();
+  return results;
+}
 
-  Workload workloadFor(const Config& config) const {
-    const Index prompt = prompt_tokens.value_or(std::clamp(config.n_positions / 2, Index{1}, Index{512}));
-    if (prompt > config.n_positions || max_tokens > config.n_positions - prompt)
-      throw ArgumentError("--prompt-tokens and --max-tokens: expected at most n_positions, " +
-                          std::to_string(config.n_positions) + ", together, got " + std::to_string(prompt) + " and " +
-                          std::to_string(max_tokens));
-    return {prompt, max_tokens, batch};
-  }
+void addFigures(JsonObject& object, const std::vector<Figure>& figures) {
+  for (const Figure& figure : figures)
+    object.add(figure.key, JsonObject().add("median", figure.value).add("min", figure.min).add("max", figure.max));
+}
 
-  Results measure(const Workload& workload, const Threads& pool) const {
-    Results results;
-    results.workload = workload;
-    Progress progress;
-    progress.show("loading");
-    const std::unique_ptr<Model> loaded = load(pool, results.load_seconds);
-    progress.show("warming up");
-    Runner runner(*loaded, workload);
-    runner.prefill();
-    runner.decode();
-    results.sizes = loaded->sizes();
-    results.step_bytes = bytesPerDecodeStep(results.sizes, workload);
-    results.operations = prefillOperations(loaded->config(), workload);
-    results.peak_memory = peakMemory();
-    const Machine machine(results.sizes.step_weights, pool);
-    const Stopwatch watch;
-    while (results.repeats.size() < repeats && (results.repeats.empty() || watch.seconds() < kEnoughSeconds)) {
-      progress.show("repeat " + std::to_string(results.repeats.size() + 1) + " of " + std::to_string(repeats));
-      results.repeats.push_back({machine.fmaPeak(), runner.prefill(), machine.readBandwidth(), runner.decode(),
-                                 runner.recompute(workload.prompt_tokens + workload.max_tokens / 2)});
-    }
-    if (!draws_curve) return results;
-    progress.show("cost over positions");
-    results.curve = runner.curve();
-    return results;
-  }
+std::string json(const BenchCommand& command, const Results& results) {
+  JsonObject prefill, decode, object;
+  addFigures(prefill, figures(results, prefillSeconds));
+  addFigures(decode, figures(results, decodeSeconds));
+  object.add("model", command.model.name())
+      .add("weights", command.model.weights)
+      .add("cache", command.model.cache)
+      .add("threads", results.threads)
+      .add("batch", command.batch)
+      .add("prompt_tokens", results.workload.prompt_tokens)
+      .add("max_tokens", command.max_tokens)
+      .add("repeats", results.repeats.size())
+      .add("machine", processorName())
+      .add("date", today())
+      .add("load_seconds", results.load_seconds);
+  addFigures(object, figures(results, speedsOf));
+  object.add("seconds_per_part", JsonObject().add("prefill", prefill).add("decode", decode))
+      .add("weight_bytes", results.weight_bytes)
+      .add("cache_bytes", results.cache_bytes)
+      .add("workspace_bytes", results.workspace_bytes)
+      .add("bytes_per_decode_step", results.step_bytes)
+      .add("peak_memory_bytes", results.peak_memory);
+  if (!command.draws_curve) return object.text() + "\n";
+  std::vector<JsonObject> positions;
+  for (const CostAtPosition& point : results.curve)
+    positions.push_back(JsonObject()
+                            .add("position", point.position)
+                            .add("cached_seconds", point.cached_seconds)
+                            .add("recomputed_seconds", point.recomputed_seconds));
+  return object.add("positions", positions).text() + "\n";
+}
 
-  static Json jsonOf(const std::vector<Figure>& figures) {
-    Json object = Json::object();
-    for (const Figure& figure : figures) object[figure.key] = figure.json();
-    return object;
-  }
+constexpr int kLabelWidth = 26;
 
-  std::string json(const Results& results, const Threads& pool) const {
-    Json object{{"model", name()},
-                {"weights", types.weights},
-                {"cache", types.cache},
-                {"threads", pool.count()},
-                {"batch", batch},
-                {"prompt_tokens", results.workload.prompt_tokens},
-                {"max_tokens", max_tokens},
-                {"repeats", results.repeats.size()},
-                {"machine", processorName()},
-                {"date", today()},
-                {"load_seconds", results.load_seconds}};
-    object.update(jsonOf(results.figures()));
-    object["seconds_per_part"] = {{"prefill", jsonOf(results.prefillParts())},
-                                  {"decode", jsonOf(results.decodeParts())}};
-    object["weight_bytes"] = results.sizes.weights;
-    object["cache_bytes"] = results.sizes.caches;
-    object["bytes_per_decode_step"] = results.step_bytes;
-    object["peak_memory_bytes"] = results.peak_memory ? Json(*results.peak_memory) : Json();
-    if (draws_curve) object["positions"] = Json::array();
-    for (const Sample& sample : results.curve)
-      object["positions"].push_back({{"position", sample.position},
-                                     {"cached_seconds", sample.cached_seconds},
-                                     {"recomputed_seconds", sample.recomputed_seconds}});
-    return object.dump() + "\n";
-  }
+double megabytes(Index bytes) { return 1e-6 * static_cast<double>(bytes); }
 
-  std::string table(const Results& results, const Threads& pool) const {
-    std::ostringstream out;
-    out << std::fixed << name() << ", weights " << types.weights << ", cache " << types.cache << ", threads "
-        << pool.count() << "; sequences " << batch << ", prompt " << results.workload.prompt_tokens << ", generated "
-        << max_tokens << "; repeats " << results.repeats.size() << "\n";
-    writeHeading(out, "", "median", "min", "max");
-    for (const Figure& figure : results.figures()) writeFigure(out, figure, 1);
-    writeHeading(out, "a prefill");
-    for (const Figure& figure : results.prefillParts()) writeFigure(out, figure, 1e3);
-    writeHeading(out, "a decode step");
-    for (const Figure& figure : results.decodeParts()) writeFigure(out, figure, 1e3);
-    writeHeading(out, "once");
-    writeOnce(out, "load", results.load_seconds, "s");
-    writeOnce(out, "weights", megabytes(results.sizes.weights), "MB");
-    writeOnce(out, "caches", megabytes(results.sizes.caches), "MB");
-    writeOnce(out, "read in a decode step", 1e-6 * results.step_bytes, "MB");
-    if (results.peak_memory) writeOnce(out, "peak memory", megabytes(*results.peak_memory), "MB");
-    if (draws_curve) writeHeading(out, "position", "cached", "recomputed");
-    for (const Sample& sample : results.curve) {
-      out << "  " << std::left << std::setw(kLabelWidth) << sample.position;
-      writeNumber(out, 1e3 * sample.cached_seconds);
-      writeNumber(out, 1e3 * sample.recomputed_seconds);
-      out << "  ms\n";
-    }
-    return out.str();
-  }
+void writeNumber(std::ostream& out, double number) {
+  const int digits = number < 1 ? 4 : number < 100 ? 2 : 1;
+  out << std::right << std::setw(12) << std::setprecision(digits) << number;
+}
 
-  static constexpr int kLabelWidth = 26;
+void writeHeading(std::ostream& out, const char* label, const std::vector<const char*>& columns = {}) {
+  out << std::left << std::setw(columns.empty() ? 0 : kLabelWidth + 2) << label << std::right;
+  for (const char* column : columns) out << std::setw(12) << column;
+  out << "\n";
+}
 
-  static double megabytes(Index bytes) { return 1e-6 * static_cast<double>(bytes); }
+void writeRow(std::ostream& out, std::string_view label, const std::vector<double>& numbers, std::string_view unit) {
+  out << "  " << std::left << std::setw(kLabelWidth) << label;
+  for (const double number : numbers) writeNumber(out, number);
+  out << (unit.empty() ? "" : "  ") << unit << "\n";
+}
 
-  static void writeNumber(std::ostream& out, double number) {
-    const int digits = number < 1 ? 4 : number < 100 ? 2 : 1;
-    out << std::right << std::setw(12) << std::setprecision(digits) << number;
-  }
+void writeFigures(std::ostream& out, const std::vector<Figure>& figures, double scale) {
+  for (const Figure& figure : figures)
+    writeRow(out, figure.label, {scale * figure.value, scale * figure.min, scale * figure.max}, figure.unit);
+}
 
-  template <class... Columns>
-  static void writeHeading(std::ostream& out, const char* label, const Columns&... columns) {
-    out << std::left << std::setw(sizeof...(columns) > 0 ? kLabelWidth + 2 : 0) << label << std::right;
-    ((out << std::setw(12) << columns), ...);
-    out << "\n";
-  }
-
-  static void writeFigure(std::ostream& out, const Figure& figure, double scale) {
-    out << "  " << std::left << std::setw(kLabelWidth) << figure.label;
-    for (const double number : {figure.median(), figure.min(), figure.max()}) writeNumber(out, scale * number);
-    out << (figure.unit.empty() ? "" : "  ") << figure.unit << "\n";
-  }
-
-  static void writeOnce(std::ostream& out, const char* label, double number, const char* unit) {
-    out << "  " << std::left << std::setw(kLabelWidth) << label;
-    writeNumber(out, number);
-    out << "  " << unit << "\n";
-  }
-};
+std::string table(const BenchCommand& command, const Results& results) {
+  std::ostringstream out;
+  out << std::fixed << command.model.name() << ", weights " << command.model.weights << ", cache "
+      << command.model.cache << ", threads " << results.threads << "; sequences " << command.batch << ", prompt "
+      << results.workload.prompt_tokens << ", generated " << command.max_tokens << "; repeats "
+      << results.repeats.size() << "\n";
+  writeHeading(out, "", {"median", "min", "max"});
+  writeFigures(out, figures(results, speedsOf), 1);
+  writeHeading(out, "a prefill");
+  writeFigures(out, figures(results, prefillSeconds), 1e3);
+  writeHeading(out, "a decode step");
+  writeFigures(out, figures(results, decodeSeconds), 1e3);
+  writeHeading(out, "once");
+  writeRow(out, "load", {results.load_seconds}, "s");
+  writeRow(out, "weights", {megabytes(results.weight_bytes)}, "MB");
+  writeRow(out, "caches", {megabytes(results.cache_bytes)}, "MB");
+  writeRow(out, "workspace", {megabytes(results.workspace_bytes)}, "MB");
+  writeRow(out, "read in a decode step", {1e-6 * results.step_bytes}, "MB");
+  if (results.peak_memory) writeRow(out, "peak memory", {megabytes(*results.peak_memory)}, "MB");
+  if (command.draws_curve) writeHeading(out, "position", {"cached", "recomputed"});
+  for (const CostAtPosition& point : results.curve)
+    writeRow(out, std::to_string(point.position), {1e3 * point.cached_seconds, 1e3 * point.recomputed_seconds}, "ms");
+  return out.str();
+}
 
 }  // namespace
 
-void addBench(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("bench", "Measure a model's speed against the machine's limits");
-  command->footer(
-      "Every repeat measures the model and, on the same threads, the machine: how fast it reads a buffer of the "
-      "weights' size, and how many multiply-adds it does between registers. decode_over_bandwidth: the bytes that a "
-      "step must read (weights once, keys and values of every sequence) per second over the first; prefill_over_peak: "
-      "floating-point operations per second over the second. load_seconds of random weights is for packing alone, and "
-      "their peak memory includes the largest tensor in f16. Repeats end after a minute.");
-  auto options = std::make_shared<BenchCommand>();
-  options->model_option = addModel(*command, options->model);
-  addPreset(*command, options->preset, options->model_option)->capture_default_str();
-  addStoredTypes(*command, options->types);
-  addThreads(*command, options->threads);
-  const auto count = [&](const char* name, auto& value, const char* description) {
-    return command->add_option(name, value, description)->type_name("N");
-  };
-  count("--prompt-tokens", options->prompt_tokens, "Tokens of each prompt (default: half of the context, 512 at most)")
-      ->transform(wholeNumber<Index>(1));
-  count("-n,--max-tokens", options->max_tokens, "Tokens to generate behind each")
-      ->capture_default_str()
-      ->transform(wholeNumber<Index>(1));
-  count("--batch", options->batch, "Sequences together")
-      ->capture_default_str()
-      ->transform(wholeNumber<std::size_t>(1, 4096));
-  count("--repeats", options->repeats, "How often everything is measured")
-      ->capture_default_str()
-      ->transform(wholeNumber<std::size_t>(1));
-  command->add_flag("--curve", options->draws_curve,
-                    "Also measure a token's cost at positions over the whole context, cached and recomputed");
-  command->add_flag("--json", options->is_json, "One object; a figure of every repeat has median, min and max");
-  command->callback([options] { options->run(); });
+void BenchCommand::run() const {
+  const Config config = model.preset ? presetConfig(*model.preset) : Checkpoint(model.path).config();
+  const Results results = measure(*this, workloadFor(*this, config));
+  writeOutput(is_json ? json(*this, results) : table(*this, results));
 }
 
 }  // namespace driftless::cli

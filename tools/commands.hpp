@@ -1,16 +1,90 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
-/// The subcommands, one file each. Each function declares its command's arguments and what runs it; a run that fails
-/// throws, and the program then ends with status 2.
+/// The subcommands: what the arguments of each say, which main.cpp fills in, and the function that does it, in the file
+/// of the command's name. One that fails throws.
 namespace driftless::cli {
 
-void addGenerate(CLI::App& app);
-/// Sets `status`, the program's exit status, to 1 where something drifts.
-void addVerify(CLI::App& app, int& status);
-void addBench(CLI::App& app);
-void addTokenize(CLI::App& app);
-void addInfo(CLI::App& app);
+/// Which model a command runs, what it is stored as, and on how many threads it runs.
+struct ModelOptions {
+  std::string path = DRIFTLESS_DEFAULT_MODEL_DIR;
+  std::optional<std::string> preset;  ///< random weights in place of the files
+  std::string weights = "f32";        ///< what weights are stored as
+  std::string cache = "f32";          ///< what keys and values are stored as
+  std::optional<int> threads;         ///< one per physical core if absent
+
+  const std::string& name() const { return preset ? *preset : path; }
+
+  /// Whether weights and caches hold what the plain reference computes with.
+  bool isExact() const { return weights == "f32" && cache == "f32"; }
+};
+
+/// The shapes that `preset` can name.
+std::vector<std::string> presetNames();
+
+/// Text, token ids or nothing.
+struct Prompt {
+  std::optional<std::string> text;
+  std::optional<std::string> ids;
+};
+
+struct GenerateCommand {
+  ModelOptions model;
+  Prompt prompt;
+  std::optional<std::string> prompts;  ///< a file of them
+  std::size_t batch = 16;              ///< prompts that run together
+  int max_tokens = 100;
+  bool stops_at_eos = false;
+  double temperature = 0;
+  int top_k = 0;
+  double top_p = 1;
+  std::uint64_t seed = 0;
+  std::optional<std::string> output;  ///< text, or JSON for a file of prompts, if absent
+  bool recomputes = false;
+
+  void run() const;
+};
+
+struct VerifyCommand {
+  ModelOptions model;
+  Prompt prompt;
+  int max_tokens = 100;
+  bool is_json = false;
+
+  /// Whether nothing drifts.
+  bool run() const;
+};
+
+struct BenchCommand {
+  ModelOptions model;
+  std::optional<std::ptrdiff_t> prompt_tokens;
+  std::ptrdiff_t max_tokens = 64;
+  std::size_t batch = 1;
+  std::size_t repeats = 5;
+  bool draws_curve = false;
+  bool is_json = false;
+
+  void run() const;
+};
+
+struct TokenizeCommand {
+  std::string model = DRIFTLESS_DEFAULT_MODEL_DIR;
+  std::optional<std::string> text;
+  std::optional<std::string> ids;  ///< to be decoded
+  bool is_plain = false;
+
+  void run() const;
+};
+
+struct InfoCommand {
+  std::string model = DRIFTLESS_DEFAULT_MODEL_DIR;
+
+  void run() const;
+};
 
 }  // namespace driftless::cli

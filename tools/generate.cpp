@@ -1,23 +1,15 @@
 #include "driftless/generate.hpp"
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
 #include <iomanip>
 #include <iostream>
-#include <limits>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "commands.hpp"
-#include "model.hpp"
-#include "options.hpp"
+#include "driftless/checkpoint.hpp"
+#include "driftless/error.hpp"
+#include "json.hpp"
+#include "models.hpp"
 #include "prompts.hpp"
 #include "stopwatch.hpp"
 #include "streams.hpp"
@@ -31,25 +23,36 @@ struct TimedGeneration {
   double decode_seconds = 0;   ///< from there to the last
 };
 
-std::vector<TimedGeneration> generateTimed(const std::vector<std::vector<int>>& prompts, const GenerateOptions& options,
-                                           Model& model, const std::function<void(int id)>& onToken) {
-  std::vector<TimedGeneration> timed(prompts.size());
-  const Stopwatch watch;
-  std::vector<bool> has_begun(prompts.size(), false);
-  std::vector<Generation> generations = model.generate(prompts, options, [&](std::size_t prompt, int id) {
-    const double now = watch.seconds();
-    if (!has_begun[prompt]) timed[prompt].prefill_seconds = now;
-    has_begun[prompt] = true;
-    timed[prompt].decode_seconds = now - timed[prompt].prefill_seconds;
-    onToken(id);
-    return true;
-  });
-  for (std::size_t prompt = 0; prompt < prompts.size(); ++prompt) {
-    if (!has_begun[prompt]) timed[prompt].prefill_seconds = watch.seconds();
-    timed[prompt].generation = std::move(generations[prompt]);
+/// A model, and what runs its prompts.
+struct Generator {
+  Weights<float> weights;
+  std::optional<Tokenizer> tokenizer;
+  GenerateOptions options = {};
+  Workspace<float> workspace = Workspace<float>(weights.threads);
+
+  /// As many prompts at a time as there are caches.
+  std::vector<TimedGeneration> generate(const std::vector<std::vector<int>>& prompts,
+                                        std::vector<ModelCache<float>> caches,
+                                        const std::function<void(int id)>& onToken = {}) {
+    std::vector<TimedGeneration> timed(prompts.size());
+    const Stopwatch watch;
+    std::vector<bool> has_begun(prompts.size(), false);
+    const auto takeTime = [&](std::size_t prompt, int id) {
+      const double now = watch.seconds();
+      if (!has_begun[prompt]) timed[prompt].prefill_seconds = now;
+      has_begun[prompt] = true;
+      timed[prompt].decode_seconds = now - timed[prompt].prefill_seconds;
+      if (onToken) onToken(id);
+      return true;
+    };
+    std::vector<Generation> generations = generateTokens(prompts, options, weights, caches, workspace, takeTime);
+    for (std::size_t prompt = 0; prompt < prompts.size(); ++prompt) {
+      if (!has_begun[prompt]) timed[prompt].prefill_seconds = watch.seconds();
+      timed[prompt].generation = std::move(generations[prompt]);
+    }
+    return timed;
   }
-  return timed;
-}
+};
 
 const char* nameOf(FinishReason reason) {
   switch (reason) {
@@ -91,141 +94,87 @@ void report(const std::vector<std::vector<int>>& prompts, const std::vector<Time
   std::cerr << std::endl;
 }
 
-struct GenerateCommand {
-  std::string model = DRIFTLESS_DEFAULT_MODEL_DIR;
-  StoredTypes types;
-  std::optional<int> threads;
-  Prompt prompt;
-  std::string prompts;
-  std::size_t batch = 16;
-  GenerateOptions generate;
-  bool stops_at_eos = false;
-  bool recomputes = false;
-  std::string output = "text";
-  CLI::Option* prompts_option = nullptr;
-  CLI::Option* output_option = nullptr;
+std::string json(const std::vector<int>& ids, const TimedGeneration& timed, const std::optional<Tokenizer>& tokenizer) {
+  const std::vector<int>& output_ids = timed.generation.output_ids;
+  return JsonObject()
+      .add("prompt_ids", ids)
+      .add("output_ids", output_ids)
+      .add("text", tokenizer ? std::optional(tokenizer->decode(output_ids)) : std::nullopt)
+      .add("finish_reason", nameOf(timed.generation.finish_reason))
+      .add("prefill_seconds", timed.prefill_seconds)
+      .add("decode_seconds", timed.decode_seconds)
+      .text();
+}
 
-  void run() const {
-    const std::unique_ptr<Model> loaded = loadModel(model, types, makeThreads(threads));
-    loaded->setSequences(1);
-    const std::optional<Tokenizer> tokenizer = needsTokenizer() ? loadTokenizerOf(model) : std::nullopt;
-    GenerateOptions options = generate;
-    options.use_cache = !recomputes;
-    if (stops_at_eos) options.stop_ids = {endOfText(tokenizer)};
-    if (prompts_option->count() > 0) return writeLines(options, *loaded, tokenizer);
-    const std::vector<int> ids = encodePrompt(prompt, tokenizer);
-    if (output == "text") return writeText(ids, options, *loaded, tokenizer);
-    const TimedGeneration timed = generateTimed({ids}, options, *loaded, [](int) {}).front();
-    const std::vector<int>& output_ids = timed.generation.output_ids;
-    writeOutput((output == "ids" ? idsText(output_ids) : json(ids, timed, tokenizer)) + "\n");
-    report(ids.size(), timed);
+int endOfText(const GenerateCommand& command, const std::optional<Tokenizer>& tokenizer) {
+  if (!tokenizer || !tokenizer->endOfText())
+    throw ArgumentError("--stop-at-eos: expected tokenizer files with <|endoftext|> in " + command.model.path +
+                        ", found none");
+  return *tokenizer->endOfText();
+}
+
+Generator load(const GenerateCommand& command) {
+  // Token ids in and out work with a tokenizer that is missing, damaged or not supported.
+  const bool needs_tokenizer = command.output != "ids" || command.prompt.text || command.stops_at_eos;
+  Generator generator{.weights = loadWeights(command.model.path, loadOptions(command.model)),
+                      .tokenizer = needs_tokenizer ? loadTokenizerOf(command.model.path) : std::nullopt};
+  GenerateOptions& options = generator.options;
+  options.max_tokens = command.max_tokens;
+  if (command.stops_at_eos) options.stop_ids = {endOfText(command, generator.tokenizer)};
+  options.sampling = {command.temperature, command.top_k, command.top_p, command.seed};
+  options.use_cache = !command.recomputes;
+  return generator;
+}
+
+/// One prompt; its text is written while it is generated.
+void writeOne(const GenerateCommand& command, Generator& generator) {
+  const std::optional<Tokenizer>& tokenizer = generator.tokenizer;
+  const std::vector<int> ids = encodePrompt(command.prompt, tokenizer);
+  const bool is_text = command.output.value_or("text") == "text";
+  if (is_text && !tokenizer)
+    throw ArgumentError("the model has no tokenizer files: expected --output ids or --output json, got text");
+  std::optional<StreamingDecoder> decoder;
+  if (is_text) decoder.emplace(*tokenizer);
+  const TimedGeneration timed = generator
+                                    .generate({ids}, emptyCaches(command.model, generator.weights, 1),
+                                              [&](int id) {
+                                                if (decoder) writeOutput(decoder->push(id));
+                                              })
+                                    .front();
+  if (is_text) {
+    writeOutput(decoder->finish());
+    std::cerr << "\n";  // standard output is the continuation alone, which seldom ends a line
+  } else {
+    writeOutput((command.output == "ids" ? idsText(timed.generation.output_ids) : json(ids, timed, tokenizer)) + "\n");
   }
+  report(ids.size(), timed);
+}
 
- private:
-  /// Token ids in and out work with a tokenizer that is missing, damaged or not supported.
-  bool needsTokenizer() const { return output != "ids" || prompt.hasText() || stops_at_eos; }
-
-  int endOfText(const std::optional<Tokenizer>& tokenizer) const {
-    if (!tokenizer || !tokenizer->endOfText())
-      throw ArgumentError("--stop-at-eos: expected tokenizer files with <|endoftext|> in " + model + ", found none");
-    return *tokenizer->endOfText();
-  }
-
-  void writeText(const std::vector<int>& ids, const GenerateOptions& options, Model& loaded,
-                 const std::optional<Tokenizer>& tokenizer) const {
-    if (!tokenizer)
-      throw ArgumentError("the model has no tokenizer files: expected --output ids or --output json, got text");
-    StreamingDecoder decoder(*tokenizer);
-    const TimedGeneration timed =
-        generateTimed({ids}, options, loaded, [&](int id) { writeOutput(decoder.push(id)); }).front();
-    writeOutput(decoder.finish());
-    // Standard output is the continuation alone, which seldom ends a line.
-    std::cerr << "\n";
-    report(ids.size(), timed);
-  }
-
-  void writeLines(const GenerateOptions& options, Model& loaded, const std::optional<Tokenizer>& tokenizer) const {
-    if (output_option->count() > 0 && output != "json")
-      throw ArgumentError("--prompts writes JSON Lines: expected --output json or none, got " + output);
-    const std::vector<std::vector<int>> list =
-        readPrompts(prompts, tokenizer, [&](std::span<const int> ids) { loaded.checkPrompt(ids); });
-    loaded.setSequences(std::min(batch, list.size()));
-    const Stopwatch watch;
-    const std::vector<TimedGeneration> timed = generateTimed(list, options, loaded, [](int) {});
-    const double seconds = watch.seconds();
-    for (std::size_t i = 0; i < list.size(); ++i) writeOutput(json(list[i], timed[i], tokenizer) + "\n");
-    report(list, timed, seconds);
-  }
-
-  static std::string json(const std::vector<int>& ids, const TimedGeneration& timed,
-                          const std::optional<Tokenizer>& tokenizer) {
-    using Json = nlohmann::ordered_json;
-    const std::vector<int>& output_ids = timed.generation.output_ids;
-    const Json object{{"prompt_ids", ids},
-                      {"output_ids", output_ids},
-                      {"text", tokenizer ? Json(tokenizer->decode(output_ids)) : Json()},
-                      {"finish_reason", nameOf(timed.generation.finish_reason)},
-                      {"prefill_seconds", timed.prefill_seconds},
-                      {"decode_seconds", timed.decode_seconds}};
-    // Tokens can end within a character: such bytes become U+FFFD.
-    return object.dump(-1, ' ', false, Json::error_handler_t::replace);
-  }
-};
+/// A file of prompts, whose results are written when all have ended.
+void writeLines(const GenerateCommand& command, Generator& generator) {
+  if (command.output.value_or("json") != "json")
+    throw ArgumentError("--prompts writes JSON Lines: expected --output json or none, got " + *command.output);
+  std::vector<ModelCache<float>> unused = emptyCaches(command.model, generator.weights, 1);
+  GenerateOptions none;
+  none.max_tokens = 0;
+  const auto check = [&](const std::vector<int>& ids) {  // as generating will, but before any prompt is run
+    generateTokens({ids}, none, generator.weights, unused, generator.workspace);
+  };
+  const std::vector<std::vector<int>> prompts = readPrompts(*command.prompts, generator.tokenizer, check);
+  std::vector<ModelCache<float>> caches =
+      emptyCaches(command.model, generator.weights, std::min(command.batch, prompts.size()));
+  const Stopwatch watch;
+  const std::vector<TimedGeneration> timed = generator.generate(prompts, std::move(caches));
+  const double seconds = watch.seconds();
+  for (std::size_t i = 0; i < prompts.size(); ++i) writeOutput(json(prompts[i], timed[i], generator.tokenizer) + "\n");
+  report(prompts, timed, seconds);
+}
 
 }  // namespace
 
-void addGenerate(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("generate", "Continue a prompt");
-  auto options = std::make_shared<GenerateCommand>();
-  GenerateOptions& generate = options->generate;
-  Sampling& sampling = generate.sampling;
-  addPrompt(*command, options->prompt);
-  options->prompts_option =
-      command
-          ->add_option("--prompts", options->prompts,
-                       "A file of prompts to continue, - for standard input: one text a line, or one JSON object a "
-                       "line, {\"ids\": [1, 2]} or {\"prompt\": \"text\"}. Writes JSON Lines in the same order; "
-                       "prefill_seconds count from the start of all")
-          ->type_name("FILE")
-          ->excludes(options->prompt.text_option, options->prompt.ids_option);
-  command->add_option("--batch", options->batch, "Prompts of --prompts to run together")
-      ->type_name("N")
-      ->capture_default_str()
-      ->transform(wholeNumber<std::size_t>(1))
-      ->needs(options->prompts_option);
-  addModel(*command, options->model);
-  command->add_option("-n,--max-tokens", generate.max_tokens, "Tokens to generate at most")
-      ->type_name("N")
-      ->capture_default_str()
-      ->transform(wholeNumber<int>(0));
-  command->add_flag("--stop-at-eos", options->stops_at_eos, "Stop before <|endoftext|>");
-  command
-      ->add_option("--temperature", sampling.temperature,
-                   "0 takes the likeliest token; above, one is drawn, the more freely the higher")
-      ->type_name("X")
-      ->capture_default_str()
-      ->transform(number(0.0, std::numeric_limits<double>::max(), "a number of 0 or more"));
-  command->add_option("--top-k", sampling.top_k, "Draw from the K likeliest tokens only; 0: from all")
-      ->type_name("K")
-      ->capture_default_str()
-      ->transform(wholeNumber<int>(0));
-  command->add_option("--top-p", sampling.top_p, "Draw from the likeliest tokens up to a total probability of P only")
-      ->type_name("P")
-      ->capture_default_str()
-      ->transform(number(std::numeric_limits<double>::min(), 1.0, "a number above 0 and up to 1"));
-  command->add_option("--seed", sampling.seed, "The same seed draws the same tokens everywhere")
-      ->type_name("N")
-      ->capture_default_str()
-      ->transform(wholeNumber<std::uint64_t>(0));
-  addStoredTypes(*command, options->types);
-  addThreads(*command, options->threads);
-  options->output_option = command
-                               ->add_option("--output", options->output,
-                                            "What to write: the continuation's text as it comes, its ids, or JSON")
-                               ->capture_default_str()
-                               ->check(CLI::IsMember({"text", "ids", "json"}));
-  command->add_flag("--no-cache", options->recomputes, "Recompute everything for every token, to see the difference");
-  command->callback([options] { options->run(); });
+void GenerateCommand::run() const {
+  Generator generator = load(*this);
+  return prompts ? writeLines(*this, generator) : writeOne(*this, generator);
 }
 
 }  // namespace driftless::cli

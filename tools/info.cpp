@@ -1,16 +1,13 @@
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <iomanip>
-#include <memory>
 #include <sstream>
 #include <string>
-#include <string_view>
 
 #include "commands.hpp"
 #include "driftless/checkpoint.hpp"
-#include "options.hpp"
-#include "sizes.hpp"
+#include "driftless/detail/messages.hpp"
+#include "models.hpp"
 #include "streams.hpp"
 
 namespace driftless::cli {
@@ -27,11 +24,6 @@ std::string bytesText(Index bytes) {
   return text.str();
 }
 
-std::string_view nameOf(Activation activation) {
-  const auto isMeant = [&](const detail::ActivationName& known) { return known.activation == activation; };
-  return std::ranges::find_if(detail::kActivationNames, isMeant)->name;
-}
-
 template <class Value>
 void writeLine(std::ostream& out, const std::string& name, const Value& value) {
   out << "  " << std::left << std::setw(33) << name << value << "\n";
@@ -44,7 +36,7 @@ void describeConfig(const Config& config, std::ostream& out) {
   writeLine(out, "n_embd", config.n_embd);
   writeLine(out, "n_layer", config.n_layer);
   writeLine(out, "n_head", config.n_head);
-  writeLine(out, "n_inner", config.n_inner);
+  writeLine(out, "n_inner", config.innerSize());
   writeLine(out, "activation_function", nameOf(config.activation_function));
   writeLine(out, "layer_norm_epsilon", config.layer_norm_epsilon);
   writeLine(out, "scale_attn_weights", config.scale_attn_weights);
@@ -65,35 +57,29 @@ void describeSizes(const Checkpoint& checkpoint, const std::string& model, std::
     parameters += stored.tensor.view.rows * stored.tensor.view.cols;
     bytes_on_disk += stored.tensor.bytes;
   }
-  const Weights<> weights = loadWeights(model);
+  const Weights<float> weights = loadWeights(model);
+  const ModelCache<float> cache(weights);
   out << "sizes\n";
   writeLine(out, "parameters", parameters);
   writeLine(out, "weights on disk", bytesText(static_cast<Index>(bytes_on_disk)));
-  writeLine(out, "weights packed in memory", bytesText(bytesOf(weights)));
-  writeLine(out, "cache for a token", bytesText(cacheBytesPerToken<float>(weights.config)));
-  writeLine(out, "cache for the whole context", bytesText(bytesOf(ModelCache(weights))));
+  writeLine(out, "weights packed in memory", bytesText(weights.bytes()));
+  writeLine(out, "cache for a token", bytesText(cacheBytesPerPosition(cache)));
+  writeLine(out, "cache for the whole context", bytesText(cache.bytes()));
 }
 
-void describe(const std::string& model) {
+}  // namespace
+
+void InfoCommand::run() const {
   const Checkpoint checkpoint(model);
   std::ostringstream out;
   out << "model\n";
   writeLine(out, "path", model);
   writeLine(out, "tokenizer", loadTokenizerOf(model) ? "yes" : "no");
-  writeLine(out, "output weights", checkpoint.hasHead() ? "lm_head" : "tied to wte");
+  writeLine(out, "output weights", checkpoint.hasLmHead() ? "lm_head" : "tied to wte");
   describeConfig(checkpoint.config(), out);
   describeSizes(checkpoint, model, out);
   describeTensors(checkpoint, out);
   writeOutput(out.str());
-}
-
-}  // namespace
-
-void addInfo(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("info", "Describe a model: its config, tensors and sizes");
-  auto model = std::make_shared<std::string>(DRIFTLESS_DEFAULT_MODEL_DIR);
-  addModel(*command, *model);
-  command->callback([model] { describe(*model); });
 }
 
 }  // namespace driftless::cli

@@ -4,7 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "driftless/detail/lanes.hpp"
+#include "driftless/detail/kernels/lanes.hpp"
+#include "driftless/detail/threads/thread_pool.hpp"
 #include "stopwatch.hpp"
 
 namespace driftless::cli {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "driftless/config.hpp"
-#include "driftless/detail/aligned_buffer.hpp"
+#include "driftless/detail/kernels/aligned_buffer.hpp"
 #include "driftless/threads.hpp"
 
 namespace driftless::cli {

@@ -1,19 +1,206 @@
+#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <charconv>
+#include <cstdint>
 #include <exception>
 #include <iostream>
+#include <limits>
+#include <memory>
 #include <new>
+#include <optional>
 #include <string>
+#include <system_error>
+#include <type_traits>
 
 #include "commands.hpp"
 #include "driftless/error.hpp"
 #include "driftless/version.hpp"
 #include "streams.hpp"
 
-namespace driftless::cli {
-namespace {
+// All arguments that the program takes, and what becomes of errors.
+
+namespace driftless::cli { namespace {
 
 constexpr int kFailure = 2;
+
+template <class Number>
+std::optional<Number> parseNumber(const std::string& text) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
+}
+
+/// A decimal number from `least` to `most`; its value so far, if it has one, is the default. CLI11's own conversion
+/// takes 010 for eight and -1 for a large unsigned number, and lets NaN pass its range check.
+template <class Number, class Value>
+CLI::Option* addNumber(CLI::App& command, const std::string& name, Value& value, Number least, Number most,
+                       const std::string& expected, const std::string& description) {
+  const auto set = [&value](const std::string& text) { value = *parseNumber<Number>(text); };
+  const auto check = [=](const std::string& text) -> std::string {
+    const std::optional<Number> number = parseNumber<Number>(text);
+    return number && *number >= least && *number <= most ? "" : "expected " + expected + ", got " + text;
+  };
+  CLI::Option* option = command.add_option_function<std::string>(name, set, description)->type_name("N")->check(check);
+  if constexpr (std::is_same_v<Value, Number>) {
+    std::array<char, 32> text;
+    option->default_str({text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr});
+  }
+  return option;
+}
+
+template <class Number, class Value>
+CLI::Option* addWholeNumber(CLI::App& command, const std::string& name, Value& value, Number least,
+                            const std::string& description, Number most = std::numeric_limits<Number>::max()) {
+  const std::string expected = "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+  return addNumber(command, name, value, least, most, expected, description);
+}
+
+/// A text without a default. CLI11 itself would take an empty one for none.
+CLI::Option* addText(CLI::App& command, const std::string& name, std::optional<std::string>& value,
+                     const std::string& description) {
+  return command.add_option_function<std::string>(
+      name, [&value](const std::string& text) { value = text; }, description);
+}
+
+CLI::Option* addModel(CLI::App& command, std::string& path) {
+  return command
+      .add_option("-m,--model", path, "A Hugging Face directory, or a .safetensors file beside its config.json")
+      ->type_name("DIR")
+      ->capture_default_str();
+}
+
+CLI::Option* addPreset(CLI::App& command, std::optional<std::string>& name, CLI::Option* model) {
+  return addText(command, "--preset", name, "Seeded random weights of a published shape in place of a model")
+      ->check(CLI::IsMember(presetNames()))
+      ->excludes(model);
+}
+
+void addStoredTypes(CLI::App& command, ModelOptions& model) {
+  command.add_option("--weights", model.weights, "What weights are stored as; arithmetic is in f32")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}));
+  command.add_option("--cache", model.cache, "What keys and values are stored as")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+}
+
+void addThreads(CLI::App& command, std::optional<int>& count) {
+  addWholeNumber(command, "-t,--threads", count, 1, "Threads that compute (default: one per physical core)", 1024);
+}
+
+void addPrompt(CLI::App& command, Prompt& prompt) {
+  CLI::Option* text = addText(command, "PROMPT,-p,--prompt", prompt.text,
+                              "The text to continue; - takes standard input, without the newline at its end")
+                          ->type_name("TEXT");
+  addText(command, "--ids", prompt.ids, "Token ids to continue, such as 1,2,3; - takes standard input")
+      ->type_name("IDS")
+      ->excludes(text);
+}
+
+void addGenerate(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("generate", "Continue a prompt");
+  auto options = std::make_shared<GenerateCommand>();
+  addPrompt(*command, options->prompt);
+  CLI::Option* prompts =
+      addText(*command, "--prompts", options->prompts,
+              "A file of prompts to continue, - for standard input: one text per line, or one JSON object per line, "
+              "{\"ids\": [1, 2]} or {\"prompt\": \"text\"}. Writes JSON Lines in the same order; prefill_seconds count "
+              "from the start of all")
+          ->type_name("FILE")
+          ->excludes(command->get_option("--prompt"), command->get_option("--ids"));
+  addWholeNumber(*command, "--batch", options->batch, std::size_t{1}, "Prompts of --prompts to run together")
+      ->needs(prompts);
+  addModel(*command, options->model.path);
+  addWholeNumber(*command, "-n,--max-tokens", options->max_tokens, 0, "Tokens to generate at most");
+  command->add_flag("--stop-at-eos", options->stops_at_eos, "Stop before <|endoftext|>");
+  addNumber(*command, "--temperature", options->temperature, 0.0, std::numeric_limits<double>::max(),
+            "a number of 0 or more", "0 takes the likeliest token; above, one is drawn, the more freely the higher")
+      ->type_name("X");
+  addWholeNumber(*command, "--top-k", options->top_k, 0, "Draw from the K likeliest tokens only; 0: from all")
+      ->type_name("K");
+  addNumber(*command, "--top-p", options->top_p, std::numeric_limits<double>::min(), 1.0,
+            "a number above 0 and up to 1", "Draw from the likeliest tokens up to a total probability of P only")
+      ->type_name("P");
+  addWholeNumber(*command, "--seed", options->seed, std::uint64_t{0}, "The same seed draws the same tokens everywhere");
+  addStoredTypes(*command, options->model);
+  addThreads(*command, options->model.threads);
+  addText(*command, "--output", options->output, "What to write: the continuation's text as it comes, its ids, or JSON")
+      ->default_str("text")
+      ->check(CLI::IsMember({"text", "ids", "json"}));
+  command->add_flag("--no-cache", options->recomputes, "Recompute everything for every token, to see the difference");
+  command->callback([options] { options->run(); });
+}
+
+void addVerify(CLI::App& app, int& status) {
+  CLI::App* command = app.add_subcommand("verify", "Prove over a greedy generation that the cache does not drift");
+  command->footer(
+      "At every step the cached logits are compared with those of a prefill from scratch, bit for bit, and with the "
+      "uncached reference: |a - b| <= 1e-3 + 1e-2 |b|, where max abs is the largest |a - b| and max rel the largest "
+      "|a - b| / max(|b|, 0.1). JSON has null for a difference that is not finite. Exit status: 1 if one bit differs "
+      "or, with weights and cache in f32, the tolerance is exceeded; 2 for any error. Other types are compared with "
+      "themselves bit for bit; what they lose in rounding shows as a difference from the reference, and is no failure. "
+      "Without a prompt, three token ids are continued.");
+  auto options = std::make_shared<VerifyCommand>();
+  addPrompt(*command, options->prompt);
+  CLI::Option* model = addModel(*command, options->model.path);
+  addPreset(*command, options->model.preset, model);
+  addWholeNumber(*command, "-n,--max-tokens", options->max_tokens, 1, "Steps at most");
+  addStoredTypes(*command, options->model);
+  addThreads(*command, options->model.threads);
+  command->add_flag("--json", options->is_json, "One object with steps, differing_bits, max_abs and max_rel");
+  command->callback([options, &status] { status = options->run() ? 0 : 1; });
+}
+
+void addBench(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("bench", "Measure a model's speed against the machine's limits");
+  command->footer(
+      "Every repeat measures the model and, on the same threads, the machine: how fast it reads a buffer of the "
+      "weights' size, and how many multiply-adds it does between registers. decode_over_bandwidth: the bytes that a "
+      "step must read (weights once, keys and values of every sequence) per second over the first; prefill_over_peak: "
+      "floating-point operations per second over the second. load_seconds of random weights is for packing alone, and "
+      "their peak memory includes the largest tensor in f16. Repeats end after a minute.");
+  auto options = std::make_shared<BenchCommand>();
+  CLI::Option* model = addModel(*command, options->model.path);
+  const std::string preset = "gpt2";
+  addPreset(*command, options->model.preset, model)->default_str(preset);
+  addStoredTypes(*command, options->model);
+  addThreads(*command, options->model.threads);
+  addWholeNumber(*command, "--prompt-tokens", options->prompt_tokens, std::ptrdiff_t{1},
+                 "Tokens of each prompt (default: half of the context, 512 at most)");
+  addWholeNumber(*command, "-n,--max-tokens", options->max_tokens, std::ptrdiff_t{1}, "Tokens to generate after each");
+  addWholeNumber(*command, "--batch", options->batch, std::size_t{1}, "Sequences together", std::size_t{4096});
+  addWholeNumber(*command, "--repeats", options->repeats, std::size_t{1}, "How often everything is measured");
+  command->add_flag("--curve", options->draws_curve,
+                    "Also measure a token's cost at positions over the whole context, cached and recomputed");
+  command->add_flag("--json", options->is_json, "One object; a figure of every repeat has median, min and max");
+  command->callback([=] {
+    if (model->count() == 0 && !options->model.preset) options->model.preset = preset;
+    options->run();
+  });
+}
+
+void addTokenize(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids on one line, or ids into text");
+  auto options = std::make_shared<TokenizeCommand>();
+  addModel(*command, options->model)->description("A directory with the tokenizer's files");
+  CLI::Option* text =
+      addText(*command, "TEXT", options->text, "- takes standard input, every byte of it")->type_name("");
+  command->add_flag("--plain", options->is_plain, "Take <|endoftext|> as ordinary text, not as the special token");
+  addText(*command, "--decode", options->ids, "Write the bytes of token ids such as 1,2,3; - takes standard input")
+      ->type_name("IDS")
+      ->excludes(text);
+  command->callback([options] { options->run(); });
+}
+
+void addInfo(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("info", "Describe a model: its config, tensors and sizes");
+  auto options = std::make_shared<InfoCommand>();
+  addModel(*command, options->model);
+  command->callback([options] { options->run(); });
+}
 
 std::string version() {
   return "driftless " + std::to_string(DRIFTLESS_VERSION_MAJOR) + "." + std::to_string(DRIFTLESS_VERSION_MINOR) + "." +
@@ -27,6 +214,7 @@ std::string helpCommand(const CLI::App& app) {
   return command + " --help";
 }
 
+/// Runs the command that is asked for, and returns the program's exit status.
 int run(int argc, char** argv) {
   CLI::App app("GPT-2 with a cache that never drifts.", "driftless");
   app.set_version_flag("--version", version());
@@ -56,8 +244,7 @@ int fail(std::string text) {
   return kFailure;
 }
 
-}  // namespace
-}  // namespace driftless::cli
+}}  // namespace driftless::cli
 
 int main(int argc, char** argv) {
   using namespace driftless::cli;

@@ -2,16 +2,30 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <nlohmann/json.hpp>
+#include <limits>
 #include <string_view>
 
-#include "driftless/detail/json_text.hpp"
+#include "driftless/detail/files/json.hpp"
 #include "driftless/error.hpp"
-#include "options.hpp"
 #include "streams.hpp"
 
 namespace driftless::cli {
 namespace {
+
+constexpr int kLargestId = std::numeric_limits<int>::max();
+constexpr std::size_t kJsonDepth = 8;
+
+/// Nothing unless this is a list of numbers that can be token ids.
+std::optional<std::vector<int>> idsOf(const detail::JsonValue& list) {
+  if (!list.is(detail::JsonKind::array)) return std::nullopt;
+  std::vector<int> ids;
+  for (const detail::JsonValue element : list) {
+    const std::optional<std::uint64_t> id = element.wholeNumber();
+    if (!id || *id > kLargestId) return std::nullopt;
+    ids.push_back(static_cast<int>(*id));
+  }
+  return ids;
+}
 
 /// Lines without their ends, LF or CR LF, of which the last line needs none.
 std::vector<std::string> linesOf(std::string_view text) {
@@ -31,41 +45,68 @@ bool isJson(std::string_view text) {
   return first != std::string_view::npos && text[first] == '{';
 }
 
-std::vector<int> encode(const std::string& text, const std::optional<Tokenizer>& tokenizer) {
+std::vector<int> encodeLine(const std::string& text, const std::optional<Tokenizer>& tokenizer) {
   if (!tokenizer) throw ArgumentError("the model has no tokenizer files: expected {\"ids\": [1, 2]}, got text");
   return tokenizer->encode(text);
 }
 
-std::vector<int> idsOfObject(const nlohmann::json& object, const std::optional<Tokenizer>& tokenizer) {
-  if (object.is_object() && object.size() == 1) {
-    const auto member = object.begin();
-    if (member.key() == "ids" && areIds(*member)) return member->get<std::vector<int>>();
-    if (member.key() == "prompt" && member->is_string()) return encode(member->get<std::string>(), tokenizer);
+std::vector<int> encodeObject(const std::string& line, const std::optional<Tokenizer>& tokenizer) {
+  const detail::JsonDocument document(line, "the object", kJsonDepth);
+  const detail::JsonValue object(document);
+  if (object.is(detail::JsonKind::object) && object.size() == 1) {
+    if (const auto ids = idsOf(object["ids"])) return *ids;
+    if (const auto text = object["prompt"]; text.is(detail::JsonKind::string))
+      return encodeLine(text.string(), tokenizer);
   }
-  throw ArgumentError("expected {\"ids\": [1, 2]} or {\"prompt\": \"text\"} and no other keys, got " +
-                      detail::shown(object));
+  throw ArgumentError("expected {\"ids\": [1, 2]} or {\"prompt\": \"text\"} and no other keys, got " + object.shown());
 }
 
 }  // namespace
 
+std::vector<int> parseIds(const std::string& option, const std::string& text) {
+  const std::string list = text == "-" ? readInput() : text;
+  try {
+    const std::string json = "[" + list + "]";
+    const detail::JsonDocument document(json, option, kJsonDepth);
+    if (const auto ids = idsOf(detail::JsonValue(document))) return *ids;
+  } catch (const FileError&) {  // no JSON: the message for other lists will do
+  }
+  throw ArgumentError(option + ": expected token ids separated by commas, such as 1,2,3, each from 0 to " +
+                      std::to_string(kLargestId) + ", got " + detail::quotedName(list));
+}
+
+std::string idsText(const std::vector<int>& ids) {
+  std::string text;
+  for (const int id : ids) text += (text.empty() ? "" : ",") + std::to_string(id);
+  return text;
+}
+
+std::vector<int> encodePrompt(const Prompt& prompt, const std::optional<Tokenizer>& tokenizer) {
+  if (prompt.ids) return parseIds("--ids", *prompt.ids);
+  if (!prompt.text) throw ArgumentError("expected a prompt: text, - for standard input, or --ids");
+  if (!tokenizer) {
+    throw ArgumentError("the model has no tokenizer files: expected the prompt as token ids, --ids 1,2,3, got text");
+  }
+  if (*prompt.text != "-") return tokenizer->encode(*prompt.text);
+  std::string input = readInput();
+  // Whoever pipes `echo` or a file into the program does not mean its last newline, after which a model starts afresh.
+  if (input.ends_with('\n')) input.pop_back();
+  return tokenizer->encode(input);
+}
+
 std::vector<std::vector<int>> readPrompts(const std::string& path, const std::optional<Tokenizer>& tokenizer,
-                                          const std::function<void(std::span<const int>)>& check) {
-  constexpr std::size_t kJsonDepth = 8;
+                                          const std::function<void(const std::vector<int>&)>& check) {
   const bool is_input = path == "-";
   const std::string name = is_input ? "standard input" : path;
   const std::string text = is_input ? readInput() : readFile(path);
   const std::vector<std::string> lines = linesOf(text);
   if (lines.empty()) throw ArgumentError(name + ": expected a prompt a line, found no line");
-  const bool is_json = isJson(text);
-  const auto idsOf = [&](const std::string& line) {
-    if (line.empty()) throw ArgumentError("expected a prompt, found an empty line");
-    return is_json ? idsOfObject(detail::parseJson(line, "the object", kJsonDepth), tokenizer)
-                   : encode(line, tokenizer);
-  };
+  const auto encode = isJson(text) ? encodeObject : encodeLine;
   std::vector<std::vector<int>> prompts;
   for (const std::string& line : lines) {
     try {
-      prompts.push_back(idsOf(line));
+      if (line.empty()) throw ArgumentError("expected a prompt, found an empty line");
+      prompts.push_back(encode(line, tokenizer));
       check(prompts.back());
     } catch (const Error& error) {
       throw ArgumentError(name + ": line " + std::to_string(&line - lines.data() + 1) + ": " + error.what());

@@ -2,18 +2,26 @@
 
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "commands.hpp"
 #include "driftless/tokenizer.hpp"
 
 namespace driftless::cli {
 
-/// The prompts of a file, or of standard input where `path` is -, as token ids. Its lines are one text each; where its
-/// first character that is not white space is {, they are JSON objects {"ids": [1, 2]} or {"prompt": "text"}.
+/// Token ids from an option's value: separated by commas, or `-` for those on standard input. Throws ArgumentError that
+/// names the option.
+std::vector<int> parseIds(const std::string& option, const std::string& text);
+std::string idsText(const std::vector<int>& ids);
+
+/// The prompt's ids. Throws ArgumentError if it is missing, or is text and there is no tokenizer.
+std::vector<int> encodePrompt(const Prompt& prompt, const std::optional<Tokenizer>& tokenizer);
+
+/// The prompts of a file, or of standard input if `path` is -, as token ids. Its lines are one text each; if its first
+/// character that is not white space is {, they are JSON objects {"ids": [1, 2]} or {"prompt": "text"}.
 /// `check` throws for ids that are no good. Errors, of any of the lines, name the line; none at all is an error.
 std::vector<std::vector<int>> readPrompts(const std::string& path, const std::optional<Tokenizer>& tokenizer,
-                                          const std::function<void(std::span<const int>)>& check);
+                                          const std::function<void(const std::vector<int>&)>& check);
 
 }  // namespace driftless::cli

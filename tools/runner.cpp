@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <functional>
-#include <span>
+#include <utility>
 
 #include "driftless/argmax.hpp"
+#include "models.hpp"
 #include "stopwatch.hpp"
 
 namespace driftless::cli {
@@ -47,28 +48,21 @@ class PartClock {
 
 double prefillOperations(const Config& config, const Workload& workload) {
   const double C = static_cast<double>(config.n_embd), T = static_cast<double>(workload.prompt_tokens);
-  const double linear = 2 * T * (4 * C * C + 2 * C * static_cast<double>(config.n_inner));
+  const double linear = 2 * T * (4 * C * C + 2 * C * static_cast<double>(config.innerSize()));
   const double attention = 4 * C * T * (T + 1) / 2;
   const double unembedding = 2 * C * static_cast<double>(config.vocab_size);
   return static_cast<double>(workload.batch) *
          (static_cast<double>(config.n_layer) * (linear + attention) + unembedding);
 }
 
-double bytesPerDecodeStep(const Model::Sizes& sizes, const Workload& workload) {
-  const double positions =
-      static_cast<double>(workload.prompt_tokens) + (static_cast<double>(workload.max_tokens) + 1) / 2;
-  return static_cast<double>(sizes.step_weights) +
-         static_cast<double>(workload.batch) * positions * static_cast<double>(sizes.cache_position);
-}
-
-Runner::Runner(Model& model, const Workload& workload) : model_(model), workload_(workload) {
-  const Index positions = model.config().n_positions, vocab_size = model.config().vocab_size;
-  for (std::size_t sequence = 0; sequence < workload.batch; ++sequence) {
+Runner::Runner(const Weights<float>& weights, std::vector<ModelCache<float>> caches, const Workload& workload)
+    : weights_(weights), caches_(std::move(caches)), workload_(workload), workspace_(weights.threads) {
+  const Index positions = weights.config.n_positions, vocab_size = weights.config.vocab_size;
+  for (std::size_t sequence = 0; sequence < caches_.size(); ++sequence) {
     std::vector<int>& ids = ids_.emplace_back();
     for (Index i = 0; i < positions; ++i)
       ids.push_back(static_cast<int>((7919 * i + 104729 * static_cast<Index>(sequence)) % vocab_size));
   }
-  model.setSequences(workload.batch);
 }
 
 Parts Runner::prefill() { return runFromScratch(workload_.prompt_tokens); }
@@ -76,15 +70,16 @@ Parts Runner::prefill() { return runFromScratch(workload_.prompt_tokens); }
 Parts Runner::decode() {
   Parts parts;
   PartClock clock(parts);
-  std::vector<int> next(workload_.batch, 0);
-  std::vector<Model::Input> inputs;
-  for (std::size_t sequence = 0; sequence < workload_.batch; ++sequence)
-    inputs.push_back({sequence, std::span(next).subspan(sequence, 1)});
+  std::vector<int> next(caches_.size(), 0);
+  std::vector<Chunk<float>> chunks;
+  for (std::size_t sequence = 0; sequence < caches_.size(); ++sequence)
+    chunks.push_back({std::span(next).subspan(sequence, 1), &caches_[sequence]});
+  const Observer<float> observer{.part = std::ref(clock)};
   const Stopwatch watch;
   for (Index step = 0; step < workload_.max_tokens; ++step) {
     clock.start();
-    const Matrix<float>& logits = model_.step(inputs, std::ref(clock));
-    for (std::size_t sequence = 0; sequence < workload_.batch; ++sequence)
+    const Matrix<float>& logits = driftless::prefill(chunks, weights_, workspace_, observer);
+    for (std::size_t sequence = 0; sequence < caches_.size(); ++sequence)
       next[sequence] = argmax(logits.row(static_cast<Index>(sequence)));
   }
   parts.total = watch.seconds();
@@ -93,27 +88,49 @@ Parts Runner::decode() {
 
 double Runner::recompute(Index tokens) { return runFromScratch(tokens).total; }
 
-std::vector<Sample> Runner::curve() {
+std::vector<CostAtPosition> Runner::curve() {
   constexpr Index kIntervals = 8;
-  std::vector<Sample> samples;
+  std::vector<CostAtPosition> points;
   for (Index i = 0; i <= kIntervals; ++i) {
-    const Index position = i * (model_.config().n_positions - 1) / kIntervals;
+    const Index position = i * (weights_.config.n_positions - 1) / kIntervals;
     const double recomputed = medianSeconds(3, 0, position + 1);
-    samples.push_back({position, medianSeconds(5, position, 1), recomputed});
+    points.push_back({position, medianSeconds(5, position, 1), recomputed});
   }
-  return samples;
+  return points;
+}
+
+Index Runner::stepWeightBytes() const {
+  Index bytes = weights_.unembedding().bytes();
+  for (const Block<float>& block : weights_.h)
+    for (const auto* linear : {&block.attn.c_attn, &block.attn.c_proj, &block.mlp.c_fc, &block.mlp.c_proj})
+      bytes += linear->weight.bytes();
+  return bytes;
+}
+
+double Runner::stepBytes() const {
+  const double positions =
+      static_cast<double>(workload_.prompt_tokens) + (static_cast<double>(workload_.max_tokens) + 1) / 2;
+  return static_cast<double>(stepWeightBytes()) +
+         static_cast<double>(caches_.size()) * positions * static_cast<double>(cacheBytesPerPosition(caches_.front()));
+}
+
+Index Runner::cacheBytes() const {
+  Index bytes = 0;
+  for (const ModelCache<float>& cache : caches_) bytes += cache.bytes();
+  return bytes;
 }
 
 Parts Runner::runFromScratch(Index tokens) {
-  std::vector<Model::Input> inputs;
-  for (std::size_t sequence = 0; sequence < workload_.batch; ++sequence) {
-    model_.truncate(sequence, 0);
-    inputs.push_back({sequence, std::span(ids_[sequence]).first(static_cast<std::size_t>(tokens))});
+  std::vector<Chunk<float>> chunks;
+  for (std::size_t sequence = 0; sequence < caches_.size(); ++sequence) {
+    caches_[sequence].reset();
+    chunks.push_back({std::span(ids_[sequence]).first(static_cast<std::size_t>(tokens)), &caches_[sequence]});
   }
   Parts parts;
   PartClock clock(parts);
+  const Observer<float> observer{.part = std::ref(clock)};
   const Stopwatch watch;
-  model_.step(inputs, std::ref(clock));
+  driftless::prefill(chunks, weights_, workspace_, observer);
   parts.total = watch.seconds();
   return parts;
 }
@@ -124,9 +141,9 @@ double Runner::medianSeconds(int repeats, Index position, Index tokens) {
       std::span(ids_.front()).subspan(static_cast<std::size_t>(position), static_cast<std::size_t>(tokens));
   std::vector<double> seconds;
   for (int repeat = 0; repeat < repeats; ++repeat) {
-    model_.truncate(0, position);
+    caches_.front().truncate(position);
     const Stopwatch watch;
-    model_.step({{0, ids}});
+    driftless::prefill(ids, weights_, caches_.front(), workspace_);
     seconds.push_back(watch.seconds());
   }
   std::ranges::sort(seconds);

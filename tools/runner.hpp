@@ -1,26 +1,23 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
-#include "model.hpp"
+#include "driftless/forward.hpp"
 
 namespace driftless::cli {
 
 /// What is timed: sequences that are prefilled together and go on together.
 struct Workload {
   Index prompt_tokens = 0;  ///< of each
-  Index max_tokens = 0;     ///< decoded behind each prompt
+  Index max_tokens = 0;     ///< decoded after each prompt
   std::size_t batch = 1;    ///< sequences
 };
 
 /// Floating-point operations of a prefill: two for each multiply-add of the linear layers, of attention over the keys
 /// that each row sees, and of the last rows' logits.
 double prefillOperations(const Config& config, const Workload& workload);
-
-/// Bytes that a decode step must read, on average: weights once, and each sequence's keys and values up to and with its
-/// own position.
-double bytesPerDecodeStep(const Model::Sizes& sizes, const Workload& workload);
 
 /// Seconds of a prefill or of decode steps, and where they go.
 struct Parts {
@@ -33,7 +30,7 @@ struct Parts {
 };
 
 /// One point of the curve of cost against position.
-struct Sample {
+struct CostAtPosition {
   Index position;
   double cached_seconds;
   double recomputed_seconds;
@@ -42,7 +39,8 @@ struct Sample {
 /// Runs sequences of arbitrary ids through a model, and takes the time.
 class Runner {
  public:
-  Runner(Model& model, const Workload& workload);
+  /// One cache for each sequence.
+  Runner(const Weights<float>& weights, std::vector<ModelCache<float>> caches, const Workload& workload);
 
   Parts prefill();
 
@@ -53,14 +51,29 @@ class Runner {
   double recompute(Index tokens);
 
   /// One sequence over the whole context.
-  std::vector<Sample> curve();
+  std::vector<CostAtPosition> curve();
+
+  /// Bytes of the matrices that every decode step reads.
+  Index stepWeightBytes() const;
+
+  /// Bytes that a decode step must read, on average: these matrices once, and each sequence's keys and values up to and
+  /// with its own position.
+  double stepBytes() const;
+
+  /// Of all sequences.
+  Index cacheBytes() const;
+
+  /// Of what has been run so far.
+  Index workspaceBytes() const { return workspace_.bytes(); }
 
  private:
   Parts runFromScratch(Index tokens);
   double medianSeconds(int repeats, Index position, Index tokens);
 
-  Model& model_;
+  const Weights<float>& weights_;
+  std::vector<ModelCache<float>> caches_;
   Workload workload_;
+  Workspace<float> workspace_;
   std::vector<std::vector<int>> ids_;  ///< of each sequence, as many as the model has positions
 };
 

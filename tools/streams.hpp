@@ -14,7 +14,7 @@ std::string readInput();
 /// All of a file, which need not be a regular one. Throws FileError.
 std::string readFile(const std::string& path);
 
-/// Writes to standard output, at once. Throws OutputClosed, or Error where writing fails for another reason.
+/// Writes to standard output, at once. Throws OutputClosed, or Error if writing fails for another reason.
 void writeOutput(std::string_view bytes);
 
 }  // namespace driftless::cli

@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cmath>
-#include <string>
 
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
+#include "driftless/detail/messages.hpp"
 #include "driftless/error.hpp"
 
-namespace driftless::inline DRIFTLESS_ABI {
+namespace driftless { inline namespace DRIFTLESS_ABI {
 
 /// The index of the largest logit, the first of them on ties. NaN never wins. Throws ArgumentError where there is
 /// nothing but NaN.
@@ -16,11 +16,11 @@ int argmax(const Eigen::MatrixBase<Logits>& logits) {
   Index best = 0;
   while (best < logits.size() && std::isnan(logits(best))) ++best;
   if (best == logits.size())
-    throw ArgumentError("argmax: expected at least one logit that is a number, got " + std::to_string(logits.size()) +
-                        " logits, all NaN");
+    throw ArgumentError(detail::message(
+        {"argmax: expected at least one logit that is a number, got ", logits.size(), " logits, all NaN"}));
   for (Index i = best + 1; i < logits.size(); ++i)
     if (logits(i) > logits(best)) best = i;
   return static_cast<int>(best);
 }
 
-}  // namespace driftless::inline DRIFTLESS_ABI
+}}  // namespace driftless::DRIFTLESS_ABI

@@ -2,18 +2,25 @@
 
 #include <Eigen/Core>
 #include <cmath>
-#include <string>
-#include <utility>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <type_traits>
 
 #include "driftless/detail/abi.hpp"
 #include "driftless/error.hpp"
 
 /// Shapes are written with the same letters everywhere:
 ///   T rows (tokens of a step), N = n_positions, C = n_embd, H = n_head, D = C / H, V = vocab_size, L = n_layer.
-namespace driftless::inline DRIFTLESS_ABI {
+namespace driftless { inline namespace DRIFTLESS_ABI {
 
 /// Counts, sizes and positions: signed, as Eigen's are.
 using Index = Eigen::Index;
+
+/// The types that a model can compute in.
+template <class T>
+concept FloatingScalar = std::is_same_v<T, float> || std::is_same_v<T, double>;
 
 /// [rows, cols], row-major: a row is one token's vector, contiguous.
 template <class Scalar>
@@ -28,6 +35,9 @@ using RowVector = Eigen::Matrix<Scalar, 1, Eigen::Dynamic>;
 /// `silu` is also known as swish.
 enum class Activation { gelu, gelu_new, relu, silu, tanh };
 
+/// Its name in config.json.
+std::string_view nameOf(Activation activation);
+
 /// The shape of a GPT-2 and the switches that change its mathematics, under the names of config.json.
 /// The defaults are those of Hugging Face's GPT2Config: the 124M model.
 struct Config {
@@ -36,7 +46,7 @@ struct Config {
   Index n_embd = 768;                                     ///< C
   Index n_layer = 12;                                     ///< L
   Index n_head = 12;                                      ///< H, a divisor of C
-  Index n_inner = 4 * 768;                                ///< width of the MLP's inside
+  std::optional<Index> n_inner;                           ///< width of the MLP's hidden layer; 4 C if absent
   Activation activation_function = Activation::gelu_new;  ///< the MLP's
   double layer_norm_epsilon = 1e-5;                       ///< added to the variance by every LayerNorm
   bool scale_attn_weights = true;                         ///< scores are divided by sqrt(D)
@@ -45,23 +55,39 @@ struct Config {
   /// D, the width of one head.
   Index headSize() const { return n_embd / n_head; }
 
-  /// Whether all keys are equal.
-  friend bool operator==(const Config&, const Config&) = default;
+  /// The width of the MLP's hidden layer.
+  Index innerSize() const { return n_inner.value_or(4 * n_embd); }
+
+  /// What q . k is multiplied by in a layer, counted from 0.
+  double scoreScale(Index layer) const {
+    const double scale = scale_attn_weights ? 1 / std::sqrt(static_cast<double>(headSize())) : 1;
+    return scale_attn_by_inverse_layer_idx ? scale / static_cast<double>(layer + 1) : scale;
+  }
+
+  /// Whether both describe the same model: an absent n_inner equals 4 C.
+  friend bool operator==(const Config& left, const Config& right) {
+    return left.vocab_size == right.vocab_size && left.n_positions == right.n_positions &&
+           left.n_embd == right.n_embd && left.n_layer == right.n_layer && left.n_head == right.n_head &&
+           left.innerSize() == right.innerSize() && left.activation_function == right.activation_function &&
+           left.layer_norm_epsilon == right.layer_norm_epsilon && left.scale_attn_weights == right.scale_attn_weights &&
+           left.scale_attn_by_inverse_layer_idx == right.scale_attn_by_inverse_layer_idx;
+  }
 };
 
-/// Throws ConfigError, by name, for a model that there can't be.
-inline void checkConfig(const Config& config) {
-  const std::pair<const char*, Index> sizes[] = {{"vocab_size", config.vocab_size}, {"n_positions", config.n_positions},
-                                                 {"n_embd", config.n_embd},         {"n_layer", config.n_layer},
-                                                 {"n_head", config.n_head},         {"n_inner", config.n_inner}};
-  for (const auto& [name, size] : sizes)
-    if (size < 1) throw ConfigError(std::string(name) + ": expected 1 or more, got " + std::to_string(size));
-  if (config.n_embd % config.n_head != 0)
-    throw ConfigError("n_head: expected a divisor of n_embd, " + std::to_string(config.n_embd) + ", got " +
-                      std::to_string(config.n_head));
-  if (!(config.layer_norm_epsilon > 0) || std::isinf(config.layer_norm_epsilon))
-    throw ConfigError("layer_norm_epsilon: expected a positive, finite number, got " +
-                      std::to_string(config.layer_norm_epsilon));
-}
+/// Throws ConfigError, naming the key, if the sizes cannot describe a model.
+void checkConfig(const Config& config);
 
-}  // namespace driftless::inline DRIFTLESS_ABI
+/// Throws ArgumentError if there are no ids, or for one that is not in the model's vocabulary.
+void checkIds(std::span<const int> ids, const Config& config);
+
+/// Reads a Hugging Face config.json. Every key that changes the mathematics is honoured, or refused by name.
+/// `tie_word_embeddings` is not part of the result: what it means depends on the tensors (see Checkpoint).
+/// Throws FileError for a file that cannot be read or is not JSON, ConfigError for a model that driftless cannot
+/// compute.
+Config readConfig(const std::filesystem::path& path);
+
+}}  // namespace driftless::DRIFTLESS_ABI
+
+#ifndef DRIFTLESS_COMPILED
+#include "driftless/detail/files/config_json.hpp"
+#endif

@@ -1,46 +1,46 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
 
-namespace driftless::inline DRIFTLESS_ABI {
+namespace driftless { inline namespace DRIFTLESS_ABI {
 
 /// A LayerNorm's gain and shift.
-template <class Scalar>
+template <FloatingScalar Scalar>
 struct LayerNormParameters {
   RowVector<Scalar> weight;  ///< [C]
   RowVector<Scalar> bias;    ///< [C]
 };
 
 /// y = x * weight + bias. The weight is [in, out], as GPT-2's checkpoints store it (Conv1D), not [out, in] (nn.Linear).
-template <class Scalar>
+template <FloatingScalar Scalar>
 struct LinearParameters {
   Matrix<Scalar> weight;   ///< [in, out]
   RowVector<Scalar> bias;  ///< [out]
 };
 
 /// The attention sublayer.
-template <class Scalar>
+template <FloatingScalar Scalar>
 struct AttentionParameters {
   LinearParameters<Scalar> c_attn;  ///< [C, 3C]: the columns of Q, then K, then V, each with its heads side by side
   LinearParameters<Scalar> c_proj;  ///< [C, C]
 };
 
 /// The feed-forward sublayer.
-template <class Scalar>
+template <FloatingScalar Scalar>
 struct MlpParameters {
-  LinearParameters<Scalar> c_fc;    ///< [C, n_inner]
-  LinearParameters<Scalar> c_proj;  ///< [n_inner, C]
+  LinearParameters<Scalar> c_fc;    ///< [C, innerSize()]
+  LinearParameters<Scalar> c_proj;  ///< [innerSize(), C]
 };
 
 /// One of the L blocks.
-template <class Scalar>
+template <FloatingScalar Scalar>
 struct BlockParameters {
   LayerNormParameters<Scalar> ln_1;  ///< before attn
   AttentionParameters<Scalar> attn;  ///< attention
@@ -50,14 +50,14 @@ struct BlockParameters {
 
 /// A GPT-2 as plain Eigen matrices under their checkpoint names: what `reference.hpp` computes with, and what `Weights`
 /// can be built from without a file.
-template <class Scalar>
+template <FloatingScalar Scalar>
 struct Parameters {
   Config config;                           ///< the shape that the tensors have
   Matrix<Scalar> wte;                      ///< [V, C] token embedding
   Matrix<Scalar> wpe;                      ///< [N, C] position embedding
   std::vector<BlockParameters<Scalar>> h;  ///< L blocks
-  LayerNormParameters<Scalar> ln_f;        ///< behind the last block
-  std::optional<Matrix<Scalar>> lm_head;   ///< [V, C] output weights; absent where they are tied to wte
+  LayerNormParameters<Scalar> ln_f;        ///< after the last block
+  std::optional<Matrix<Scalar>> lm_head;   ///< [V, C] output weights; absent if they are tied to wte
 };
 
 /// The one list of a GPT-2's tensors. Calls visit(name, tensor, rows, cols) for each, with the checkpoint's name
@@ -84,52 +84,41 @@ void forEachTensor(AnyParameters& parameters, Visit visit) {
     linear(prefix + ".attn.c_attn", block.attn.c_attn, C, 3 * C);
     linear(prefix + ".attn.c_proj", block.attn.c_proj, C, C);
     layerNorm(prefix + ".ln_2", block.ln_2);
-    linear(prefix + ".mlp.c_fc", block.mlp.c_fc, C, config.n_inner);
-    linear(prefix + ".mlp.c_proj", block.mlp.c_proj, config.n_inner, C);
+    linear(prefix + ".mlp.c_fc", block.mlp.c_fc, C, config.innerSize());
+    linear(prefix + ".mlp.c_proj", block.mlp.c_proj, config.innerSize(), C);
   }
   layerNorm("ln_f", parameters.ln_f);
   if (parameters.lm_head) visit("lm_head.weight", *parameters.lm_head, config.vocab_size, C);
 }
 
-/// `[rows, cols]`, for messages.
-inline std::string shapeText(Index rows, Index cols) {
-  return "[" + std::to_string(rows) + ", " + std::to_string(cols) + "]";
-}
-
-/// Throws ConfigError for a config that there can't be, and ArgumentError, naming the tensor and both shapes, where one
-/// does not fit the config.
-template <class Scalar>
-void checkParameters(const Parameters<Scalar>& parameters) {
-  checkConfig(parameters.config);
-  if (static_cast<Index>(parameters.h.size()) != parameters.config.n_layer)
-    throw ArgumentError("Parameters: expected " + std::to_string(parameters.config.n_layer) + " blocks in h, got " +
-                        std::to_string(parameters.h.size()));
-  forEachTensor(parameters, [](const std::string& name, const auto& tensor, Index rows, Index cols) {
-    if (tensor.rows() != rows || tensor.cols() != cols)
-      throw ArgumentError("Parameters: expected " + name + " of shape " + shapeText(rows, cols) + ", got " +
-                          shapeText(tensor.rows(), tensor.cols()));
-  });
-}
+/// Parameters with every tensor that the config asks for, all of them still empty: `forEachTensor` says what sizes they
+/// are to have.
+template <FloatingScalar Scalar>
+Parameters<Scalar> emptyParameters(const Config& config, bool has_lm_head);
 
 /// A model with random weights, to try shapes without a checkpoint: uniform numbers of about the standard deviation of
 /// GPT-2's initialisation, 0.02; LayerNorm gains around 1. The same seed gives the same bits on every platform.
-template <class Scalar = float>
-Parameters<Scalar> randomParameters(const Config& config, std::uint64_t seed, bool has_head = false) {
-  Parameters<Scalar> parameters;
-  parameters.config = config;
-  parameters.h.resize(static_cast<std::size_t>(config.n_layer));
-  if (has_head) parameters.lm_head.emplace();
-  std::mt19937_64 engine(seed);
-  forEachTensor(parameters, [&](const std::string& name, auto& tensor, Index rows, Index cols) {
-    const Scalar mean = name.find("ln_") != std::string::npos && name.ends_with(".weight") ? Scalar(1) : Scalar(0);
-    tensor.resize(rows, cols);
-    for (Index i = 0; i < rows * cols; ++i) {
-      // Both products are by powers of two and exact, so that it does not matter whether they are fused with the sums.
-      const Scalar unit = static_cast<Scalar>(engine() >> 40) * Scalar(0x1p-24) - Scalar(0.5);
-      tensor.data()[i] = mean + unit * Scalar(0x1p-4);
-    }
-  });
-  return parameters;
-}
+template <FloatingScalar Scalar = float>
+Parameters<Scalar> randomParameters(const Config& config, std::uint64_t seed, bool has_lm_head = false);
 
-}  // namespace driftless::inline DRIFTLESS_ABI
+/// Throws ConfigError if the config cannot describe a model, and ArgumentError, naming the tensor and both shapes, if
+/// one does not fit the config.
+template <FloatingScalar Scalar>
+void checkParameters(const Parameters<Scalar>& parameters);
+
+/// What a model's tensor is called in a checkpoint, without `transformer.`, and how large it is.
+struct TensorShape {
+  std::string name;        ///< such as `h.0.ln_1.bias`
+  Index rows = 1;          ///< 1 for a vector
+  Index cols = 0;          ///< elements in a row
+  bool is_vector = false;  ///< has one dimension only
+};
+
+/// The tensors of a model, in the order of `forEachTensor`.
+std::vector<TensorShape> modelTensors(const Config& config, bool has_lm_head);
+
+}}  // namespace driftless::DRIFTLESS_ABI
+
+#ifndef DRIFTLESS_COMPILED
+#include "driftless/detail/model/parameters.hpp"
+#endif

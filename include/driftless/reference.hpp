@@ -15,7 +15,7 @@
 /// GPT-2 (Radford et al. 2019) without a cache, in plain Eigen expressions over plain parameters: the page to read to
 /// learn the model, and the independent check on the fast path, with which it shares no kernel. Everything is computed
 /// again at every call. Scalar is float or double.
-namespace driftless::inline DRIFTLESS_ABI {
+namespace driftless { inline namespace DRIFTLESS_ABI {
 
 /// The steps of the model, one function each.
 namespace reference {
@@ -85,9 +85,7 @@ template <class Scalar>
 Matrix<Scalar> attention(const Matrix<Scalar>& x, const AttentionParameters<Scalar>& attn, const Config& config,
                          Index layer) {
   const Index T = x.rows(), C = config.n_embd, D = config.headSize();
-  Scalar scale = 1;
-  if (config.scale_attn_weights) scale /= std::sqrt(static_cast<Scalar>(D));
-  if (config.scale_attn_by_inverse_layer_idx) scale /= static_cast<Scalar>(layer + 1);
+  const Scalar scale = static_cast<Scalar>(config.scoreScale(layer));
 
   const Matrix<Scalar> qkv = linear(x, attn.c_attn);  // [T, 3C]
   const Matrix<Scalar> mask = buildCausalMask<Scalar>(T);
@@ -114,23 +112,18 @@ Matrix<Scalar> mlp(const Matrix<Scalar>& x, const MlpParameters<Scalar>& mlp, Ac
 template <class Scalar>
 Matrix<Scalar> embed(std::span<const int> ids, const Parameters<Scalar>& parameters) {
   checkParameters(parameters);
+  checkIds(ids, parameters.config);
   const Index T = static_cast<Index>(ids.size());
-  if (T < 1) throw ArgumentError("expected at least one token id, got none");
   if (T > parameters.config.n_positions)
     throw ContextFull("expected at most " + std::to_string(parameters.config.n_positions) +
                       " tokens (n_positions), got " + std::to_string(T));
   Matrix<Scalar> x(T, parameters.config.n_embd);
-  for (Index t = 0; t < T; ++t) {
-    const int id = ids[static_cast<std::size_t>(t)];
-    if (id < 0 || id >= parameters.config.vocab_size)
-      throw ArgumentError("expected token ids from 0 to " + std::to_string(parameters.config.vocab_size - 1) +
-                          ", got " + std::to_string(id) + " at index " + std::to_string(t));
-    x.row(t) = parameters.wte.row(id) + parameters.wpe.row(t);
-  }
+  for (Index t = 0; t < T; ++t)
+    x.row(t) = parameters.wte.row(ids[static_cast<std::size_t>(t)]) + parameters.wpe.row(t);
   return x;
 }
 
-/// The residual stream x [T, C] behind block `layer`.
+/// The residual stream x [T, C] after block `layer`.
 template <class Scalar>
 Matrix<Scalar> block(Matrix<Scalar> x, const Parameters<Scalar>& parameters, Index layer) {
   const Config& config = parameters.config;
@@ -148,7 +141,7 @@ Matrix<Scalar> hiddenStates(std::span<const int> ids, const Parameters<Scalar>& 
   return layerNorm(x, parameters.ln_f, parameters.config.layer_norm_epsilon);
 }
 
-/// Logits [T, V] of hidden states [T, C], by the untied head where there is one.
+/// Logits [T, V] of hidden states [T, C], by lm_head if the model has output weights of its own.
 template <class Scalar>
 Matrix<Scalar> unembed(const Matrix<Scalar>& hidden, const Parameters<Scalar>& parameters) {
   return hidden * (parameters.lm_head ? *parameters.lm_head : parameters.wte).transpose();
@@ -171,7 +164,7 @@ RowVector<Scalar> lastLogits(std::span<const int> ids, const Parameters<Scalar>&
 }
 
 /// The prompt, unchanged, followed by n greedy tokens, each from a forward pass over all the tokens before it; the
-/// first index wins ties. Throws as fullForward does, before anything is computed where the tokens can't fit.
+/// first index wins ties. Throws as fullForward does, before anything is computed if the tokens can't fit.
 template <class Scalar>
 std::vector<int> greedyDecode(std::span<const int> ids, const Parameters<Scalar>& parameters, Index n) {
   const Index longest = static_cast<Index>(ids.size()) + n - 1;
@@ -185,7 +178,7 @@ std::vector<int> greedyDecode(std::span<const int> ids, const Parameters<Scalar>
   return sequence;
 }
 
-/// The same for every row of a batch of prompts of equal length [B][T]: [B][T + n]. Throws ArgumentError where the
+/// The same for every row of a batch of prompts of equal length [B][T]: [B][T + n]. Throws ArgumentError if the
 /// lengths differ.
 template <class Scalar>
 std::vector<std::vector<int>> greedyDecode(const std::vector<std::vector<int>>& batch,
@@ -200,4 +193,4 @@ std::vector<std::vector<int>> greedyDecode(const std::vector<std::vector<int>>& 
   return sequences;
 }
 
-}  // namespace driftless::inline DRIFTLESS_ABI
+}}  // namespace driftless::DRIFTLESS_ABI

@@ -1,4 +1,5 @@
-// A program of its own: it counts every allocation, Eigen's too.
+// A program of its own: it counts every allocation, Eigen's too. For these, it compiles the library's bodies itself.
+#undef DRIFTLESS_COMPILED
 
 #include <cstdlib>
 #include <new>
@@ -30,29 +31,64 @@ void* allocate(std::size_t size, std::size_t alignment) {
   throw std::bad_alloc();
 }
 
+// Not inlined, or g++ complains that what operator new returned is given to free.
+[[gnu::noinline]] void release(void* memory) noexcept { std::free(memory); }
+
 }  // namespace
 
 void* operator new(std::size_t size) { return allocate(size, alignof(std::max_align_t)); }
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return allocate(size, static_cast<std::size_t>(alignment));
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t) noexcept { release(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
 
 using namespace driftless;
 using namespace driftless::test;
 
-TEST_CASE_TEMPLATE("a decode step allocates nothing after the first one", Stored, float, Eigen::half, std::int8_t) {
-  const Weights<float, Stored> weights(livelyParameters(smallConfig(136, 2, 130, 300, 200)), Threads(2));
-  ModelCache cache(weights);
-  decodeStep(1, 0, weights, cache);
+namespace {
+
+/// How many allocations `run` does; Eigen's throw.
+template <class Run>
+long allocationsOf(Run run) {
   const long before = allocations;
   Eigen::internal::set_is_malloc_allowed(false);
-  for (Index position = 1; position < 200; ++position) decodeStep(2, position, weights, cache);
+  run();
   Eigen::internal::set_is_malloc_allowed(true);
-  CHECK(allocations == before);
+  return allocations - before;
+}
+
+}  // namespace
+
+TEST_CASE("in a workspace, a decode step allocates nothing after the first one") {
+  const Parameters<float> parameters = livelyParameters(smallConfig(136, 2, 130, 300, 200));
+  for (const StoredType stored : {StoredType::full, StoredType::f16, StoredType::int8}) {
+    CAPTURE(nameOf(stored));
+    const Weights<float> weights(parameters, {.stored = stored});
+    ModelCache<float> cache(weights, stored == StoredType::int8 ? StoredType::bf16 : stored);
+    Workspace<float> workspace{Threads(2)};
+    decodeStep(1, 0, weights, cache, workspace);
+    CHECK(allocationsOf([&] {
+            for (Index position = 1; position < 200; ++position) decodeStep(2, position, weights, cache, workspace);
+          }) == 0);
+  }
+}
+
+TEST_CASE("in a workspace, a step no larger than one before it allocates nothing, whosever cache it is for") {
+  const Weights<float> weights(livelyParameters(smallConfig(136, 2, 130, 300, 200)));
+  ModelCache<float> one(weights), two(weights), three(weights);
+  Workspace<float> workspace{Threads(2)};
+  const std::vector<int> ids = someIds(40, 300);
+  const std::vector<Chunk<float>> chunks = {{std::span(ids).first(30), &one}, {std::span(ids).first(10), &two}};
+  prefill(chunks, weights, workspace);
+  prefill(std::span(ids).first(1), weights, three, workspace);
+  CHECK(allocationsOf([&] {
+          prefill(chunks, weights, workspace);
+          prefill(ids, weights, three, workspace);
+          decodeStep(3, 41, weights, three, workspace);
+        }) == 0);
 }
 
 TEST_CASE("the count sees what is allocated") {

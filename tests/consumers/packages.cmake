@@ -27,6 +27,11 @@ function(vcpkg_cmake_config_fixup)
   file(RENAME ${CURRENT_PACKAGES_DIR}/${port_CONFIG_PATH} ${CURRENT_PACKAGES_DIR}/share/driftless)
 endfunction()
 
+function(vcpkg_check_features)
+  cmake_parse_arguments(PARSE_ARGV 0 port "" "OUT_FEATURE_OPTIONS" "FEATURES")
+  set(${port_OUT_FEATURE_OPTIONS} -DDRIFTLESS_BUILD_COMPILED=OFF PARENT_SCOPE)
+endfunction()
+
 function(vcpkg_fixup_pkgconfig)
 
 endfunction()

@@ -30,3 +30,25 @@ function(compile output compiler)
   endif()
   set(${output} "${printed}" PARENT_SCOPE)
 endfunction()
+
+# built(argument...): compiles or links, which must succeed.
+function(built)
+  compile(errors g++ -std=c++20 -O0 ${ARGN})
+  if(errors)
+    message(FATAL_ERROR "g++ ${ARGN}:\n${errors}")
+  endif()
+endfunction()
+
+# no_globals(file): fails if an object file or library has a global of ours that could change.
+function(no_globals file)
+  execute_process(
+    COMMAND nm -C ${file}
+    WORKING_DIRECTORY ${WORK_DIR}
+    OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[0-9a-f]* [BbDdGgSsu] [^\n]*driftless::[^\n]*" globals "${symbols}")
+  list(FILTER globals EXCLUDE REGEX "vtable|typeinfo|DW\\.ref")
+  if(globals)
+    list(JOIN globals "\n" globals)
+    message(SEND_ERROR "${file}: globals that can change:\n${globals}")
+  endif()
+endfunction()

@@ -1,17 +1,10 @@
 # Two translation units and a shared library, each with the whole library, become one program; nothing in it is a global
-# that could change; and translation units for different processors cannot exchange the library's types.
+# that could change; and translation units for different processors, with different versions of the library, or of which
+# only one has the bodies of its functions, cannot exchange its types.
 
 include(${CMAKE_CURRENT_LIST_DIR}/compile.cmake)
 require_compiler(g++)
 require_compiler(nm)
-
-# built(argument...): compiles or links, which must succeed.
-function(built)
-  compile(errors g++ -std=c++20 -O0 ${ARGN})
-  if(errors)
-    message(FATAL_ERROR "g++ ${ARGN}:\n${errors}")
-  endif()
-endfunction()
 
 file(WRITE ${WORK_DIR}/library.cpp [[
 #include <driftless/driftless.hpp>
@@ -28,7 +21,7 @@ int layers(const driftless::Config& config);
 int positions(const driftless::Config& config);
 int main() {
   driftless::Config config;
-  config.n_layer = 2, config.n_head = 1, config.n_embd = config.n_inner = config.vocab_size = config.n_positions = 4;
+  config.n_layer = 2, config.n_head = 1, config.n_embd = config.vocab_size = config.n_positions = 4;
   return layers(config) == 2 && positions(config) == 4 ? 0 : 1;
 }
 ]])
@@ -45,16 +38,7 @@ foreach(program two_units with_shared)
   endif()
 endforeach()
 
-execute_process(
-  COMMAND nm -C ${WORK_DIR}/library.o
-  OUTPUT_VARIABLE symbols
-  COMMAND_ERROR_IS_FATAL ANY)
-string(REGEX MATCHALL "[0-9a-f]* [BbDdGgSsu] [^\n]*driftless::[^\n]*" globals "${symbols}")
-list(FILTER globals EXCLUDE REGEX "vtable|typeinfo|DW\\.ref")
-if(globals)
-  list(JOIN globals "\n" globals)
-  message(SEND_ERROR "globals that can change:\n${globals}")
-endif()
+no_globals(library.o)
 
 file(WRITE ${WORK_DIR}/takes.cpp [[
 #include <driftless/config.hpp>
@@ -67,11 +51,26 @@ int main() { return heads({}); }
 ]])
 built(-c takes.cpp -o takes.o)
 built(-c gives.cpp -o gives.o)
-built(takes.o gives.o -o same_processor)
-if(CMAKE_HOST_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  built(-mavx2 -mfma -mf16c -c gives.cpp -o gives_avx2.o)
-  compile(errors g++ takes.o gives_avx2.o -o mixed)
-  if(NOT errors MATCHES "undefined reference to .heads\\(driftless::avx2_fused::Config const&\\)")
-    message(SEND_ERROR "code for AVX2 was not refused by code that is not:\n${errors}")
+built(takes.o gives.o -o same)
+
+# refused(name namespace argument...): takes.o and what g++ makes of the arguments do not link, for they call the library
+# by different names.
+function(refused name namespace)
+  built(${ARGN} -c -o gives_${name}.o)
+  compile(errors g++ takes.o gives_${name}.o -o mixed)
+  if(NOT errors MATCHES "undefined reference to .heads\\(driftless::${namespace}::Config const&\\)")
+    message(SEND_ERROR "${name}: was not refused:\n${errors}")
   endif()
+endfunction()
+
+refused(compiled "[a-z0-9_]+_compiled" -DDRIFTLESS_COMPILED gives.cpp)
+file(WRITE ${WORK_DIR}/gives_version.cpp [[
+#include <driftless/version.hpp>
+#undef DRIFTLESS_VERSION_PATCH
+#define DRIFTLESS_VERSION_PATCH 99
+#include "gives.cpp"
+]])
+refused(version "v[0-9]+_[0-9]+_99_[a-z0-9_]+" gives_version.cpp)
+if(PROCESSOR MATCHES "x86_64|AMD64")
+  refused(avx2 "[a-z0-9_]+_avx2_fused_[a-z_]+" -mavx2 -mfma -mf16c gives.cpp)
 endif()

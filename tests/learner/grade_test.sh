@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# grade_test.sh DIRECTORY: checks what scripts/grade.sh says and returns, on a copy of examples/learner in DIRECTORY.
+# grade_test.sh BUILD DIRECTORY: checks what scripts/grade.sh says and returns, on a copy of examples/learner in
+# DIRECTORY, with the stages that BUILD has compiled.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$here/../..
-learner=$1/learner
-adapters=$learner/adapters.hpp
-export DRIFTLESS_GRADE_DIR=$1/build
+learner=$2/learner
+export DRIFTLESS_BUILD_DIR=$1 DRIFTLESS_GRADE_DIR=$2/graded
 unset DRIFTLESS_GPT2_DIR
 
 fail() {
@@ -24,20 +24,35 @@ expect() {
   if [ "$wanted" -eq 2 ] && [[ $output == *$'\n'* ]]; then fail "grade.sh $*: expected one line, got:" "$output"; fi
 }
 
+rm -rf "$2"
 mkdir -p "$learner"
-cp "$root"/examples/learner/*.hpp "$learner"
+cp "$root"/examples/learner/*.[ch]pp "$learner"
 
 expect 2 "unknown stage greedy; expected one of: causal-mask full-forward" --stage greedy
-expect 2 "no such adapters file: $learner/none.hpp" --stage causal-mask --adapters "$learner/none.hpp"
+expect 2 "expected a .cpp file or a directory of them: $learner/none.cpp" --adapters "$learner/none.cpp"
+expect 2 "expected a .cpp file or a directory of them: $learner/given.hpp" --adapters "$learner/given.hpp"
+expect 2 "expected a .cpp file or a directory of them: $2" --adapters "$2"
 expect 2 "--stage needs a value" --stage
 expect 2 "unknown option --help" --help
-expect 2 "cannot grade generate-cli" --stage generate-cli --adapters "$adapters"
+expect 2 "cannot grade generate-cli" --stage generate-cli --adapters "$learner"
 expect 2 "cannot grade gpt2-124m: DRIFTLESS_GPT2_DIR is not set" --stage gpt2-124m
 
-graded=(--stage causal-mask --adapters "$adapters")
-expect 1 "to do: buildCausalMask: return a [T, T] matrix" "${graded[@]}"
+# A file may define some functions only.
+cat >"$2/alone.cpp" <<'END'
+#include "adapters.hpp"
+int adapters::runArgmax(const RowVector<float>& logits) {
+  Index best = 0;
+  logits.maxCoeff(&best);
+  return static_cast<int>(best);
+}
+END
+expect 1 "greedy-decode: red, 1 of 5" --stage greedy-decode --adapters "$2/alone.cpp"
+expect 1 "adapters::buildCausalMask is not defined" --stage causal-mask --adapters "$2/alone.cpp"
 
-watched=$1/watched
+mask=(--stage causal-mask --adapters "$learner")
+expect 1 "to do: buildCausalMask: return a [T, T] matrix" "${mask[@]}"
+
+watched=$2/watched
 # wait_for TEXT: until the watcher has printed it.
 wait_for() {
   for _ in {1..600}; do
@@ -47,22 +62,39 @@ wait_for() {
   fail "grade.sh --watch: expected \"$1\" in:" "$(cat "$watched")"
 }
 : >"$watched"
-"$root/scripts/grade.sh" "${graded[@]}" --watch >"$watched" 2>&1 &
+"$root/scripts/grade.sh" "${mask[@]}" --watch >"$watched" 2>&1 &
 watcher=$!
 trap 'kill "$watcher"' EXIT
 wait_for "Waiting for a change"
 grep -q "^causal-mask: red, 0 of 1 test cases pass" "$watched" || fail "expected red first, got:" "$(cat "$watched")"
-cp "$here/solution/recompute.hpp" "$learner"
+cp "$here/solution/recompute.cpp" "$learner"
 wait_for "^causal-mask: green, 1 of 1 test cases pass"
 trap - EXIT
 kill "$watcher"
 wait "$watcher" || true # or it would build what is graded below, too
 
-expect 0 "causal-mask: green" "${graded[@]}"
+expect 0 "causal-mask: green" "${mask[@]}"
+expect 1 "to do: attnStep: append" --stage attn-step --adapters "$learner"
 
-sed -i 's/key = query + 1;/key = query;/' "$learner/recompute.hpp"
-expect 1 "diagnosis: mask_hides_own_position" "${graded[@]}"
+# A file that does not compile takes with it only the stages that need it, and is seen again when a header changes.
+echo "int unfinished = ;" >"$learner/unfinished.hpp"
+echo '#include "unfinished.hpp"' >>"$learner/cached.cpp"
+expect 0 "causal-mask: green" "${mask[@]}"
+expect 1 "attn-step: does not compile" --stage attn-step --adapters "$learner"
+expect 1 "int unfinished = ;" --stage attn-step --adapters "$learner"
+expect 1 "done    greedy-recompute   green, 3 of 3 test cases pass
+to do   attn-step          does not compile" --adapters "$learner"
+echo "int unfinished = 0;" >"$learner/unfinished.hpp"
+expect 1 "to do: attnStep: append" --stage attn-step --adapters "$learner"
+echo "int unfinished = 1 +;" >"$learner/unfinished.hpp"
+expect 1 "attn-step: does not compile" --stage attn-step --adapters "$learner"
+cp "$here/solution/cached.cpp" "$learner"
+expect 0 "attn-step: green" --stage attn-step --adapters "$learner"
 
-echo "int unfinished = ;" >>"$learner/recompute.hpp"
-expect 1 "does not compile" "${graded[@]}"
-expect 1 "int unfinished = ;" "${graded[@]}"
+sed -i 's/key = query + 1;/key = query;/' "$learner/recompute.cpp"
+expect 1 "diagnosis: mask_hides_own_position" "${mask[@]}"
+
+echo "int unfinished = ;" >>"$learner/recompute.cpp"
+expect 1 "causal-mask: does not compile" "${mask[@]}"
+expect 1 "int unfinished = ;" "${mask[@]}"
+expect 1 "does not compile" --stage greedy-decode --adapters "$learner" # it needs argmax of recompute.cpp

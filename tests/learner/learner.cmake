@@ -1,8 +1,8 @@
 # Proves that examples/learner asks for what is to be written and that writing it is enough:
 # cmake -D STARTING_POINT=<program> -D SOLVED=<program> -P learner.cmake
 #
-# The programs are all stages on the starting point as it stands and on a solution. Every stage must be red with the one,
-# by a message that says what to do, and green with the other.
+# One program grades the starting point as it stands, the other a solution. Every stage must be red with the first, by a
+# message that says what to do, and green with the second.
 
 cmake_minimum_required(VERSION 3.22...3.28)
 

@@ -20,7 +20,7 @@
 namespace {
 
 using driftless::Activation, driftless::Config, driftless::Index, driftless::ModelCache, driftless::RowVector,
-    driftless::Weights;
+    driftless::Weights, driftless::Workspace;
 
 /// FNV-1a over the bits of numbers, low byte first.
 class BitHash {
@@ -49,10 +49,11 @@ void expectSameBits(const RowVector<Scalar>& a, const RowVector<Scalar>& b, cons
 /// Feeds ids one by one, hashing all logits, and checks them against a single prefill and one in pieces of five.
 template <class Scalar>
 void hashSequence(const std::vector<int>& ids, const Weights<Scalar>& weights, BitHash& hash) {
-  ModelCache decoded(weights), whole(weights), pieces(weights);
+  ModelCache<Scalar> decoded(weights), whole(weights), pieces(weights);
+  Workspace<Scalar> workspace;
   const auto all = prefillLogits(std::span<const int>(ids), weights, whole);
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    const RowVector<Scalar> logits = decodeStep(ids[i], static_cast<Index>(i), weights, decoded);
+    const RowVector<Scalar> logits = decodeStep(ids[i], static_cast<Index>(i), weights, decoded, workspace);
     hash.add(logits);
     expectSameBits<Scalar>(logits, all.row(static_cast<Index>(i)), "decode against prefill at " + std::to_string(i));
     if (i % 5 == 4)
@@ -62,8 +63,8 @@ void hashSequence(const std::vector<int>& ids, const Weights<Scalar>& weights, B
 }
 
 template <class Scalar>
-void hashRandomModel(const Config& config, bool has_head, BitHash& hash) {
-  auto parameters = driftless::randomParameters<Scalar>(config, 1, has_head);
+void hashRandomModel(const Config& config, bool has_lm_head, BitHash& hash) {
+  auto parameters = driftless::randomParameters<Scalar>(config, 1, has_lm_head);
   // Weights large enough that scores and activations leave the flat middle of exp and GELU.
   forEachTensor(parameters, [](const std::string& name, auto& tensor, Index, Index) {
     if (name.find("ln_") == std::string::npos) tensor *= Scalar(16);

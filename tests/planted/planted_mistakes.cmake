@@ -1,7 +1,7 @@
-# Proves that the stages can fail and that they name what they fail by:
+# Proves that the stages can fail and that they name the mistake that makes them fail:
 # cmake -DPROGRAM=<driftless_planted> -DSTAGES=<list> -P planted_mistakes.cmake
 #
-# Runs the stages on the implementation in plain_cached.hpp, without a mistake and with each. The stages that a mistake
+# Runs the stages on the implementation in plain_cached.cpp, without a mistake and with each. The stages that a mistake
 # concerns must go red, by a failed check and not by a crash, and their diagnosis must name this mistake and no other.
 # The others must stay green; those that take long are asked for one mistake of each kind.
 
@@ -82,7 +82,7 @@ expect_red(last_index_on_ties greedy-recompute greedy-decode GREEN full-forward 
 expect_red(decode_before_first_argmax greedy-decode)
 expect_red(prompt_fed_again greedy-decode)
 
-# Behind a prompt of one token, two mistakes put the next one at position 0. Nobody can tell them apart by that.
+# After a prompt of one token, two mistakes put the next one at position 0. Nobody can tell them apart by that.
 set(ENV{DRIFTLESS_PLANTED} position_restarted)
 expect_verdict(position_restarted full-decode-step 1 "red by position_restarted or position_one_early")
 

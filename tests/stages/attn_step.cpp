@@ -18,8 +18,7 @@ constexpr char kAttnStepHint[] =
     "hint: append the new row's key and value to the layer's cache first, then attend over all of it, the new row "
     "included. If row 0 is right and later ones are wrong: is the cache read in the order of positions, and is softmax "
     "over exactly the rows so far? If row 0 is wrong too: c_attn's columns are Q, K, V, each with its heads side by "
-    "side; "
-    "scores are scaled by 1 / sqrt(C / H); the heads are joined again before c_proj; both biases are added.";
+    "side; scores are scaled by 1 / sqrt(C / H); the heads are joined again before c_proj; both biases are added.";
 
 }  // namespace
 
@@ -34,7 +33,7 @@ TEST_SUITE("attn-step") {
       for (Index layer = 0; layer < parameters.config.n_layer; ++layer) {
         const auto& block = parameters.h[static_cast<std::size_t>(layer)];
         const Matrix<float> x = reference::layerNorm(stream, block.ln_1, parameters.config.layer_norm_epsilon);
-        const Matrix<float> out = adapters::runAttnStep(fixtureModel<adapters::Model>(model), layer, x);
+        const Matrix<float> out = adapters::runAttnStep(fixtureParameters(model), layer, x);
         const std::string what = prompt.name + ", layer " + std::to_string(layer);
         checkClose(
             out, reference::attention(x, block.attn, parameters.config, layer), what,
@@ -52,7 +51,7 @@ TEST_SUITE("attn-step") {
     const Matrix<float> embedding = toMatrix(golden.at("embedding")).cast<float>();
     const Matrix<float> x =
         reference::layerNorm(embedding, parameters.h.front().ln_1, parameters.config.layer_norm_epsilon);
-    const Matrix<float> out = adapters::runAttnStep(fixtureModel<adapters::Model>("tales-gpt2"), 0, x);
+    const Matrix<float> out = adapters::runAttnStep(fixtureParameters("tales-gpt2"), 0, x);
     const std::string what = "tales-gpt2, layer 0";
     checkClose(out, toMatrix(golden.at("attn_out_layer0")), what,
                diagnosis.of(what, parameters, out, [&](const PlainModel& plain) { return plain.attention(0, x); }));

@@ -15,10 +15,10 @@ using driftless::Matrix;
 namespace {
 
 constexpr char kFullDecodeStepHint[] =
-    "hint: the new token stands at position promptIds.size(), counted from 0: not at 0, and not one before or behind. "
-    "It "
-    "goes through every layer with that layer's own cache, attends to the whole prompt and itself, and its logits come "
-    "from behind ln_f.";
+    "hint: the new token stands at position promptIds.size(), counted from 0: not at 0, and not one earlier or later. "
+    "It goes through every layer with that layer's own cache and attends to the whole prompt and itself, and its "
+    "logits "
+    "are computed after ln_f.";
 
 }  // namespace
 
@@ -30,7 +30,7 @@ TEST_SUITE("full-decode-step") {
       for (const LogitsCase& golden : logitsCases(model)) {
         if (!golden.next_id) continue;
         const driftless::RowVector<float> logits =
-            adapters::runDecodeStep(fixtureModel<adapters::Model>(model), golden.prompt_ids, *golden.next_id);
+            adapters::runDecodeStep(fixtureParameters(model), golden.prompt_ids, *golden.next_id);
         std::vector<int> ids = golden.prompt_ids;
         ids.push_back(*golden.next_id);
         const driftless::Parameters<float>& parameters = fixtureParameters(model);

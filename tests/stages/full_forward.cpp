@@ -16,11 +16,10 @@ namespace {
 
 constexpr char kFullForwardHint[] =
     "hint: if all logits are off by a little, look at the activation (gelu_new is the tanh form, gelu the erf form) "
-    "and "
-    "at layer_norm_epsilon (inside the root, variance over C, not C - 1); if by a lot, at the final ln_f, the residual "
-    "sums, and the head (logits = x * wte^T unless there is an lm_head); if only where there are several tokens, at "
-    "the "
-    "mask, the scale 1 / sqrt(C / H), and the split of c_attn's columns into Q, K, V and then heads.";
+    "and at layer_norm_epsilon (inside the root, variance over C, not C - 1); if by a lot, at the final ln_f, the "
+    "residual sums, and the unembedding (logits = x * wte^T unless there is an lm_head); if only when there are "
+    "several "
+    "tokens, at the mask, the scale 1 / sqrt(C / H), and the split of c_attn's columns into Q, K, V and then heads.";
 
 }  // namespace
 

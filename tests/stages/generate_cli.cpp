@@ -25,13 +25,10 @@ using Words = std::vector<std::string>;
 namespace {
 
 constexpr const char* kHint =
-    "hint: (1) standard output is the result and nothing else, the text without the prompt and without a newline at "
-    "its "
-    "end, reports go to standard error; (2) without options the generation is greedy, and goes on behind "
-    "<|endoftext|>; "
-    "(3) <|endoftext|> in a prompt is the special token; (4) any error is one line on standard error and exit status "
-    "2. "
-    "Where the ids are wrong, see the stage greedy-decode first.";
+    "hint: (1) standard output is the result and nothing else: the text without the prompt and without a newline at "
+    "its end; reports go to standard error; (2) without options the generation is greedy, and goes on after "
+    "<|endoftext|>; (3) <|endoftext|> in a prompt is the special token; (4) any error is one line on standard error "
+    "and exit status 2. If the ids are wrong, see the stage greedy-decode first.";
 
 std::string commaSeparated(const Ids& ids) {
   std::string text;
@@ -391,7 +388,7 @@ TEST_SUITE("generate-cli") {
   }
 
   TEST_CASE("bench counts the bytes that a step must read") {
-    // Matrices of the embedded model, in bytes of 16 bits: c_attn, c_proj, c_fc and c_proj of 12 layers, and the head.
+    // Matrices of the embedded model, in bytes of 16 bits: c_attn, c_proj, c_fc and c_proj of 12 layers, and wte.
     const json result = jsonOf({"bench", "-m", fixturePath("tales-gpt2").string(), "--repeats", "1", "--prompt-tokens",
                                 "10", "-n", "3", "--weights", "f16", "--cache", "f16", "--batch", "2", "--json"});
     const int weights = 2 * (12 * 12 * 128 * 128 + 2048 * 128);
@@ -427,7 +424,7 @@ TEST_SUITE("generate-cli") {
     CHECK(result.at("steps") == 13);
   }
 
-  TEST_CASE("verify ends with status 1 where a logit is not a number") {
+  TEST_CASE("verify ends with status 1 if a logit is not a number") {
     const TemporaryDirectory directory;
     const CheckpointShape shape;
     std::vector<WrittenTensor> tensors = gpt2Tensors(shape);

@@ -25,19 +25,19 @@ using nlohmann::json;
 namespace {
 
 constexpr char kGpt2Hint[] =
-    "hint: where the stages on the small fixtures pass and this fails, look first at whether the checkpoint is the "
+    "hint: if the stages on the small fixtures pass and this fails, look first at whether the checkpoint is the "
     "original GPT-2 of 124M parameters in float32: these are outputs that others have published for that one.";
 
-/// Where the original GPT-2 lies; nothing, and a word about it, where it has not been downloaded.
+/// Where the original GPT-2 is; nothing, and a word about it, if it has not been downloaded.
 std::optional<std::string> gpt2Directory() {
   if (const char* directory = std::getenv("DRIFTLESS_GPT2_DIR")) return std::filesystem::absolute(directory).string();
   std::cout << "[skipped] DRIFTLESS_GPT2_DIR is not set: the published outputs of GPT-2 (124M) are not graded; "
-               "scripts/download_gpt2.sh fetches it"
+               "scripts/download_gpt2.sh downloads it"
             << std::endl;
   return std::nullopt;
 }
 
-/// An absolute path names the model in the same way as one under fixtures/.
+/// fixtureParameters takes an absolute path as it takes a name under fixtures/.
 const driftless::Parameters<float>& gpt2Parameters(const std::string& directory) {
   const driftless::Parameters<float>& parameters = fixtureParameters(directory);
   REQUIRE_MESSAGE(parameters.config == driftless::Config(), directory, " is not a GPT-2 of 124M parameters");
@@ -123,8 +123,8 @@ TEST_SUITE("gpt2-124m") {
     const driftless::Tokenizer tokenizer = driftless::Tokenizer::load(*directory);
     for (const json& published : fixtureJson("gpt2-124m/greedy.json").at("cases")) {
       const std::vector<int> prompt_ids = published.at("prompt_ids"), expected = published.at("output_ids");
-      const std::vector<int> actual = adapters::runGreedyGenerate(fixtureModel<adapters::Model>(*directory), prompt_ids,
-                                                                  static_cast<Index>(expected.size()));
+      const std::vector<int> actual =
+          adapters::runGreedyGenerate(fixtureParameters(*directory), prompt_ids, static_cast<Index>(expected.size()));
       const std::string text = tokenizer.decode(actual), expected_text = tokenizer.decode(expected);
       const bool is_same =
           published.at("compare") == "ids" ? actual == expected : oneBeginsWithTheOther(text, expected_text);
@@ -165,10 +165,10 @@ TEST_SUITE("gpt2-124m") {
     constexpr std::size_t kShort = 64;
     for (const json& published : fixtureJson("gpt2-124m/scores.json").at("cases")) {
       if (published.at("quantity") == "hidden" || totalLength(published) > kShort) continue;
-      checkFigures(published, figures(published, [&](const std::vector<int>& ids) {
-                     return adapters::runStepwise(fixtureModel<adapters::Model>(*directory), {ids.front()},
-                                                  {ids.begin() + 1, ids.end()});
-                   }));
+      checkFigures(
+          published, figures(published, [&](const std::vector<int>& ids) {
+            return adapters::runStepwise(fixtureParameters(*directory), {ids.front()}, {ids.begin() + 1, ids.end()});
+          }));
     }
   }
 }

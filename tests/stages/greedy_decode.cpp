@@ -19,13 +19,12 @@ namespace {
 constexpr char kGreedyDecodeHint[] =
     "hint: (1) the first token is chosen from the prefill's logits, before any decode step; (2) positions are absolute "
     "and go on counting from the prompt; (3) every layer has a cache of its own, and every generation starts with "
-    "empty "
-    "ones; (4) of equal logits the first index is chosen; (5) the result holds the new ids only, and does not stop at "
-    "<|endoftext|>. The first difference tells which: at index 0 see (1) and (3), at 1 see (2), later see (4) and the "
-    "stage per-step-identity.";
+    "empty ones; (4) of equal logits the first index is chosen; (5) the result holds the new ids only, and does not "
+    "stop at <|endoftext|>. The first difference tells which: at index 0 see (1) and (3), at 1 see (2), later see (4) "
+    "and the stage per-step-identity.";
 
 std::vector<int> greedyIds(const std::string& model, const std::vector<int>& prompt_ids, driftless::Index max_tokens) {
-  return adapters::runGreedyGenerate(fixtureModel<adapters::Model>(model), prompt_ids, max_tokens);
+  return adapters::runGreedyGenerate(fixtureParameters(model), prompt_ids, max_tokens);
 }
 
 RowVector<float> logitsOf(std::initializer_list<float> values) {
@@ -70,8 +69,8 @@ TEST_SUITE("greedy-decode") {
 
   TEST_CASE("a prompt that fills the context yields one id, however many are asked for") {
     INFO(
-        "hint: the last token of a full context has logits, and so a next id, but that id has no position to stand "
-        "at.");
+        "hint: the last token of a full context has logits, and so a next id, but there is no position left for that "
+        "id.");
     for (const std::string& model : kFixtureModels) {
       const driftless::Index N = fixtureParameters(model).config.n_positions;
       for (const GreedyCase& golden : greedyCases(model)) {
@@ -86,7 +85,7 @@ TEST_SUITE("greedy-decode") {
     }
   }
 
-  TEST_CASE("no token is asked for and none is given") {
+  TEST_CASE("if no token is asked for, none is given") {
     INFO(kGreedyDecodeHint);
     CHECK(greedyIds("odd-gpt2", {1, 2, 3}, 0).empty());
   }

@@ -14,8 +14,7 @@ namespace {
 
 constexpr char kGreedyRecomputeHint[] =
     "hint: the result is the whole prompt, unchanged, followed by the new ids. Each new id is the argmax of the LAST "
-    "row "
-    "of logits, the first index where several are largest, from a forward pass over everything before it. Nothing may "
+    "row of logits, the first index if several are largest, from a forward pass over everything before it. Nothing may "
     "be left over from an earlier call.";
 
 /// Recomputing everything is slow: longer continuations are left to the cached stages.
@@ -47,7 +46,7 @@ TEST_SUITE("greedy-recompute") {
       }
   }
 
-  TEST_CASE("no new id is asked for: the prompt alone comes back") {
+  TEST_CASE("if no new id is asked for, the prompt alone comes back") {
     INFO(kGreedyRecomputeHint);
     const std::vector<int> prompt = {7, 0, 258, 7};
     checkSameIds(adapters::runGreedyRecompute(fixtureParameters("odd-gpt2"), prompt, 0), prompt, "n = 0");

@@ -24,17 +24,16 @@ constexpr char kPerStepIdentityHint[] =
 
 constexpr std::size_t kSteps = 64;
 
-/// Checks every step of a generation whose ids are known: steps ids behind the prompt, or as many as the case has.
+/// Checks every step of a generation whose ids are known: kSteps ids after the prompt, or as many as the case has.
 void checkEveryStep(const std::string& model, const GreedyCase& golden, Diagnosis& diagnosis) {
   const std::size_t steps = std::min(golden.output_ids.size(), kSteps);
   const auto firstOutputs = [&](std::size_t count) {
     return std::vector<int>(golden.output_ids.begin(), golden.output_ids.begin() + static_cast<std::ptrdiff_t>(count));
   };
-  const adapters::Model& implementation = fixtureModel<adapters::Model>(model);
-  const Matrix<float> logits = adapters::runStepwise(implementation, golden.prompt_ids, firstOutputs(steps - 1));
+  const driftless::Parameters<float>& parameters = fixtureParameters(model);
+  const Matrix<float> logits = adapters::runStepwise(parameters, golden.prompt_ids, firstOutputs(steps - 1));
   REQUIRE(logits.rows() == static_cast<Index>(steps));
 
-  const driftless::Parameters<float>& parameters = fixtureParameters(model);
   std::vector<int> ids = golden.prompt_ids;
   for (std::size_t step = 0; step < steps; ++step) {
     const RowVector<float> row = logits.row(static_cast<Index>(step));
@@ -44,7 +43,7 @@ void checkEveryStep(const std::string& model, const GreedyCase& golden, Diagnosi
                  return plain.stepwise(golden.prompt_ids, firstOutputs(step)).bottomRows(1);
                }));
     const Index size = static_cast<Index>(ids.size());
-    checkSameBits(row, adapters::runPrefill(implementation, ids, {size}).logits, where + ", prefilled from scratch");
+    checkSameBits(row, adapters::runPrefill(parameters, ids, {size}).logits, where + ", prefilled from scratch");
     ids.push_back(golden.output_ids[step]);
   }
 }

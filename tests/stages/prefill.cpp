@@ -15,17 +15,16 @@ namespace {
 
 constexpr char kPrefillHint[] =
     "hint: positions are absolute: the first token of a chunk stands at the cache's length, not at 0. Every layer has "
-    "a "
-    "cache of its own, and its rows are c_attn's K and V with bias, unscaled. Row t of a chunk sees what was cached "
+    "a cache of its own, and its rows are c_attn's K and V with bias, unscaled. Row t of a chunk sees what was cached "
     "before plus rows 0 to t of the chunk: the mask is offset by the cached length. The logits are the last token's, "
-    "behind ln_f.";
+    "after ln_f.";
 
 adapters::Prefilled prefillOf(const std::string& model, const std::vector<int>& ids,
                               const std::vector<Index>& chunk_sizes) {
-  return adapters::runPrefill(fixtureModel<adapters::Model>(model), ids, chunk_sizes);
+  return adapters::runPrefill(fixtureParameters(model), ids, chunk_sizes);
 }
 
-/// What to call where `prefilled` is wrong.
+/// What to call if `prefilled` is wrong.
 OnFailure diagnoseWith(Diagnosis& diagnosis, const std::string& what, const adapters::Prefilled& prefilled,
                        const std::string& model, const std::vector<int>& ids, const std::vector<Index>& chunk_sizes) {
   return diagnosis.of(what, fixtureParameters(model), prefilled,

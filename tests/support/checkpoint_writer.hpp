@@ -42,7 +42,7 @@ inline WrittenTensor f32Tensor(const std::string& name, const std::vector<std::i
   return {name, "F32", shape, f32Bytes(numbers)};
 }
 
-/// Every tensor of a GPT-2 with tied head, `prefix` before each name.
+/// Every tensor of a GPT-2 with tied output weights, `prefix` before each name.
 inline std::vector<WrittenTensor> gpt2Tensors(const CheckpointShape& shape, const std::string& prefix = "") {
   std::vector<WrittenTensor> tensors;
   const auto add = [&](const std::string& name, const std::vector<std::int64_t>& dimensions) {

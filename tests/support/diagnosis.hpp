@@ -11,16 +11,15 @@
 #include "planted/plain_cached.hpp"
 #include "support/tolerance.hpp"
 
-/// From wrong results to the mistake that is behind them.
+/// Finds the mistake that explains wrong results.
 namespace driftless::test {
 
 using planted::PlainModel;
 
-/// Results are told apart far more finely than the stages' tolerance does it, yet not by what another order of sums
-/// changes.
+/// Results are told apart far more finely than by the stages' tolerance, yet not by what another order of sums changes.
 inline constexpr double kShareOfTolerance = 0.1;
 
-/// A continuation may share a few ids with that of a mistake by chance, and this many only if it has the mistake.
+/// A continuation may share a few ids with that of a mistake by chance, but this many only if it has the mistake.
 inline constexpr std::ptrdiff_t kFewestTellingIds = 4;
 inline constexpr std::ptrdiff_t kMostTellingIds = 8;
 
@@ -31,7 +30,7 @@ inline std::ptrdiff_t firstDifference(const std::vector<int>& a, const std::vect
   return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }
 
-/// Wrong ids up to where they have told enough, since what is behind that costs time to compute again.
+/// Wrong ids up to where they have told enough, since what comes after that costs time to compute again.
 inline std::vector<int> tellingIds(std::vector<int> wrong, const std::vector<int>& right) {
   wrong.resize(static_cast<std::size_t>(std::min(std::ssize(wrong), firstDifference(wrong, right) + kMostTellingIds)));
   return wrong;
@@ -44,11 +43,8 @@ inline bool isNear(const Matrix<float>& a, const Matrix<float>& b, double share)
 
 inline bool agree(const Matrix<float>& a, const Matrix<float>& b) { return isNear(a, b, kShareOfTolerance); }
 inline bool agree(const std::vector<int>& a, const std::vector<int>& b) { return a == b; }
-/// What the logits are tells enough; keys and values may lie otherwise in another implementation's cache.
-template <class Prefilled>
-bool agree(const Prefilled& a, const planted::Prefilled& b) {
-  return agree(a.logits, b.logits);
-}
+/// The logits tell enough; another implementation's cache may hold keys and values in another way.
+inline bool agree(const adapters::Prefilled& a, const adapters::Prefilled& b) { return agree(a.logits, b.logits); }
 
 /// Whether there is enough of a wrong result to recognise a mistake by it.
 inline bool isTelling(const std::vector<int>& wrong, const std::vector<int>& right) {
@@ -59,7 +55,7 @@ bool isTelling(const Wrong&, const Right&) {
   return true;
 }
 
-/// Where in a result it parts from the right one, for messages.
+/// Where a result parts from the right one, for messages.
 inline std::string partingOf(const Matrix<float>& wrong, const Matrix<float>& right) {
   if (wrong.rows() != right.rows())
     return ", " + std::to_string(wrong.rows()) + " rows instead of " + std::to_string(right.rows());
@@ -67,22 +63,21 @@ inline std::string partingOf(const Matrix<float>& wrong, const Matrix<float>& ri
     if (!isNear(wrong.row(row), right.row(row), 1)) return ", row " + std::to_string(row);
   return "";
 }
-/// Of the logits of one token there is but one row; in ids, the check itself says where.
+/// One token has but one row of logits; for ids, the check itself says where.
 inline std::string partingOf(const RowVector<float>&, const Matrix<float>&) { return ""; }
 inline std::string partingOf(const std::vector<int>&, const std::vector<int>&) { return ""; }
-template <class Prefilled>
-std::string partingOf(const Prefilled& wrong, const planted::Prefilled& right) {
+inline std::string partingOf(const adapters::Prefilled& wrong, const adapters::Prefilled& right) {
   for (std::size_t layer = 0; layer < std::min(wrong.keys.size(), right.keys.size()); ++layer) {
     const std::string keys = partingOf(wrong.keys[layer], right.keys[layer]);
     const std::string values = partingOf(wrong.values[layer], right.values[layer]);
     if (keys.empty() && values.empty()) continue;
     return ", layer " + std::to_string(layer) + (keys.empty() ? ", values" + values : ", keys" + keys);
   }
-  return ", behind the last layer's keys and values, which are right";
+  return ", after the last layer's keys and values, which are right";
 }
 
 /// Collects the wrong results of a test case and, at its end, names the known mistake that would have given all of
-/// them, if there is just one. Declare it before the hint. Nothing is computed as long as all is right.
+/// them, if there is just one. Declare it before the hint. It computes nothing as long as all is right.
 class Diagnosis {
  public:
   Diagnosis() {
@@ -94,7 +89,7 @@ class Diagnosis {
     if (!first_.empty()) MESSAGE(text());
   }
 
-  /// What to call where `actual` turns out to be wrong, `what` being the case in words: resultOf(mistake) is what an
+  /// What to call if `actual` turns out to be wrong, `what` being the case in words: resultOf(mistake) is what an
   /// implementation gives that has this mistake alone. Calls after the first do nothing. Refers to `actual`.
   template <class Actual, class ResultOf>
   auto of(const std::string& what, const Actual& actual, ResultOf resultOf) {
@@ -103,7 +98,7 @@ class Diagnosis {
     };
   }
 
-  /// The same, where resultOf asks a PlainModel.
+  /// The same for a resultOf that asks a PlainModel.
   template <class Actual, class ResultOf>
   auto of(const std::string& what, const Parameters<float>& parameters, const Actual& actual, ResultOf resultOf) {
     return of(what, actual,

@@ -31,21 +31,12 @@ inline const nlohmann::json& fixtureJson(const std::string& name) {
   return loaded.emplace(name, nlohmann::json::parse(file)).first->second;
 }
 
-/// A model under fixtures/, read once.
+/// A model under fixtures/, read once: for one name, always the same object.
 inline const Parameters<float>& fixtureParameters(const std::string& name) {
   static std::map<std::string, Parameters<float>> loaded;
   const auto found = loaded.find(name);
   if (found != loaded.end()) return found->second;
   return loaded.emplace(name, loadParameters<float>(fixturePath(name))).first->second;
-}
-
-/// What an implementation makes of a fixture's parameters, made once.
-template <class Model>
-const Model& fixtureModel(const std::string& name) {
-  static std::map<std::string, Model> loaded;
-  const auto found = loaded.find(name);
-  if (found != loaded.end()) return found->second;
-  return loaded.emplace(name, Model(fixtureParameters(name))).first->second;
 }
 
 inline RowVector<double> toVector(const nlohmann::json& numbers) {
@@ -75,9 +66,9 @@ inline std::string caseName(const std::string& model, const nlohmann::json& json
 struct LogitsCase {
   std::string name;
   std::vector<int> prompt_ids;
-  RowVector<double> prefill_logits;  ///< [V] behind the prompt
-  std::optional<int> next_id;        ///< absent where the prompt fills the context
-  RowVector<double> decode_logits;   ///< [V] behind next_id
+  RowVector<double> prefill_logits;  ///< [V] after the prompt
+  std::optional<int> next_id;        ///< absent if the prompt fills the context
+  RowVector<double> decode_logits;   ///< [V] after next_id
 };
 
 inline std::vector<LogitsCase> logitsCases(const std::string& model) {

@@ -23,8 +23,8 @@ inline Config oddConfig() { return smallConfig(20, 5, 12, 259, 16); }
 
 /// Random weights, large enough that scores and activations leave the flat middle of exp and GELU.
 template <class Scalar = float>
-Parameters<Scalar> livelyParameters(const Config& config, bool has_head = false) {
-  Parameters<Scalar> parameters = randomParameters<Scalar>(config, 7, has_head);
+Parameters<Scalar> livelyParameters(const Config& config, bool has_lm_head = false) {
+  Parameters<Scalar> parameters = randomParameters<Scalar>(config, 7, has_lm_head);
   forEachTensor(parameters, [](const std::string& name, auto& tensor, Index, Index) {
     if (name.find("ln_") == std::string::npos) tensor *= Scalar(16);
   });

@@ -23,9 +23,9 @@ extern char** environ;
 
 namespace driftless::test {
 
-/// What a program left behind.
+/// How a program ended, and what it printed.
 struct ProgramRun {
-  int status = 0;  ///< exit status; 128 and the signal's number where a signal ended it
+  int status = 0;  ///< exit status; 128 plus the signal's number if a signal ended it
   std::string out;
   std::string err;
 };
@@ -36,7 +36,7 @@ inline std::string readWholeFile(const std::filesystem::path& path) {
 }
 
 /// Runs the program built with the tests, without a shell, with `input` on its standard input. Its streams are files,
-/// so that no amount of text on one of them can block another. Where `output` names a file, that takes the place of
+/// so that no amount of text on one of them can block another. If `output` names a file, that takes the place of
 /// standard output.
 inline ProgramRun runProgram(const std::vector<std::string>& arguments, const std::string& input = "",
                              const std::string& output = "") {

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "driftless/argmax.hpp"
 #include "driftless/generate.hpp"
 #include "support/random_models.hpp"
 #include "support/tolerance.hpp"
@@ -28,8 +29,9 @@ const Weights<float>& batchWeights() {
 
 /// Logits [T, V] of a sequence run alone.
 Matrix<float> alone(const std::vector<int>& ids) {
-  ModelCache cache(batchWeights(), Threads(1));
-  return prefillLogits(ids, batchWeights(), cache);
+  ModelCache<float> cache(batchWeights());
+  Workspace<float> workspace(Threads(1));
+  return prefillLogits(ids, batchWeights(), cache, workspace);
 }
 
 }  // namespace
@@ -37,6 +39,7 @@ Matrix<float> alone(const std::vector<int>& ids) {
 TEST_CASE("batch: prompts of different lengths, prefilled together and decoded together, are as if alone") {
   const Weights<float>& weights = batchWeights();
   for (const int threads : {1, 3}) {
+    Workspace<float> workspace{Threads(threads)};
     std::vector<std::vector<int>> sequences;
     std::vector<ModelCache<float>> caches;
     std::vector<Chunk<float>> chunks;
@@ -44,13 +47,15 @@ TEST_CASE("batch: prompts of different lengths, prefilled together and decoded t
     for (int i = 0; i < 9; ++i) {
       lengths.push_back(static_cast<std::size_t>(1 + i * 14));
       sequences.push_back(promptOf(131, i));
-      caches.emplace_back(weights, Threads(threads));
+      caches.emplace_back(weights);
     }
+    std::vector<Matrix<float>> expected;
+    for (const std::vector<int>& sequence : sequences) expected.push_back(alone(sequence));
     for (std::size_t i = 0; i < sequences.size(); ++i)
       chunks.push_back({std::span(sequences[i]).first(lengths[i]), &caches[i]});
-    const Matrix<float> first = prefill(chunks, weights);
+    const Matrix<float>& first = prefill(chunks, weights, workspace);
     for (std::size_t i = 0; i < sequences.size(); ++i)
-      checkSameBits(first.row(static_cast<Index>(i)), alone(sequences[i]).row(static_cast<Index>(lengths[i]) - 1),
+      checkSameBits(first.row(static_cast<Index>(i)), expected[i].row(static_cast<Index>(lengths[i]) - 1),
                     "prefill of sequence " + std::to_string(i));
 
     // Sequences leave in turn; those that stay don't notice.
@@ -65,10 +70,10 @@ TEST_CASE("batch: prompts of different lengths, prefilled together and decoded t
         running.push_back(&caches[i]);
         who.push_back(i);
       }
-      const Matrix<float> logits = decodeStep(ids, positions, weights, running);
+      const Matrix<float>& logits = decodeStep(ids, positions, weights, running, workspace);
       for (std::size_t row = 0; row < who.size(); ++row) {
         const std::size_t i = who[row];
-        checkSameBits(logits.row(static_cast<Index>(row)), alone(sequences[i]).row(static_cast<Index>(lengths[i])),
+        checkSameBits(logits.row(static_cast<Index>(row)), expected[i].row(static_cast<Index>(lengths[i])),
                       "step " + std::to_string(step) + ", sequence " + std::to_string(i));
         ++lengths[i];
       }
@@ -84,9 +89,10 @@ TEST_CASE("batch: prompts that together are longer than one piece of a step") {
   for (std::size_t i = 0; i < prompts.size(); ++i) caches.emplace_back(weights);
   std::vector<Chunk<float>> chunks;
   for (std::size_t i = 0; i < prompts.size(); ++i) chunks.push_back({prompts[i], &caches[i]});
-  const Matrix<float> together = prefill(chunks, weights);
+  Workspace<float> workspace;
+  const Matrix<float>& together = prefill(chunks, weights, workspace);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    ModelCache cache(weights);
+    ModelCache<float> cache(weights);
     checkSameBits(together.row(static_cast<Index>(i)), prefill(prompts[i], weights, cache),
                   "prompt " + std::to_string(i));
   }
@@ -94,30 +100,33 @@ TEST_CASE("batch: prompts that together are longer than one piece of a step") {
 
 TEST_CASE("batch: a step that fails leaves every cache as it was") {
   const Weights<float>& weights = batchWeights();
-  ModelCache one(weights), two(weights);
+  ModelCache<float> one(weights), two(weights);
+  Workspace<float> workspace;
   prefill(std::vector<int>{1, 2, 3}, weights, one);
   const std::vector<int> good = {5}, bad = {300}, nothing;
   using Chunks = std::vector<Chunk<float>>;
-  CHECK_THROWS_AS(prefill(Chunks{{good, &one}, {bad, &two}}, weights), ArgumentError);
-  CHECK_THROWS_AS(prefill(Chunks{{good, &one}, {nothing, &two}}, weights), ArgumentError);
-  CHECK_THROWS_AS(prefill(Chunks{}, weights), ArgumentError);
-  CHECK_THROWS_WITH_AS(prefill(Chunks{{good, &one}, {good, nullptr}}, weights),
+  CHECK_THROWS_AS(prefill(Chunks{{good, &one}, {bad, &two}}, weights, workspace), ArgumentError);
+  CHECK_THROWS_AS(prefill(Chunks{{good, &one}, {nothing, &two}}, weights, workspace), ArgumentError);
+  CHECK_THROWS_AS(prefill(Chunks{}, weights, workspace), ArgumentError);
+  CHECK_THROWS_WITH_AS(prefill(Chunks{{good, &one}, {good, nullptr}}, weights, workspace),
                        "expected a cache for sequence 1, got none", ArgumentError);
-  CHECK_THROWS_WITH_AS(prefill(Chunks{{good, &one}, {good, &two}, {good, &one}}, weights),
+  CHECK_THROWS_WITH_AS(prefill(Chunks{{good, &one}, {good, &two}, {good, &one}}, weights, workspace),
                        "expected a cache of its own for every sequence, got the same one for sequences 0 and 2",
                        ArgumentError);
   const std::vector<int> ids = {1, 2};
   const std::vector<Index> positions = {3, 1};
   const std::vector<ModelCache<float>*> caches = {&one, &two};
-  CHECK_THROWS_WITH_AS(decodeStep(ids, positions, weights, caches),
+  CHECK_THROWS_WITH_AS(decodeStep(ids, positions, weights, caches, workspace),
                        "decodeStep: expected position 0, the cache's length, got 1", ArgumentError);
-  CHECK_THROWS_AS(decodeStep(good, positions, weights, caches), ArgumentError);
+  CHECK_THROWS_AS(decodeStep(good, positions, weights, caches, workspace), ArgumentError);
+  CHECK_THROWS_AS(decodeStep(ids, positions, weights, {&one, nullptr}, workspace), ArgumentError);
   CHECK(one.length() == 3);
   CHECK(two.length() == 0);
 }
 
 TEST_CASE("batch: a list of prompts yields what each yields alone, in its order, however many run together") {
   const Weights<float>& weights = batchWeights();
+  Workspace<float> workspace;
   std::vector<std::vector<int>> prompts;
   for (int i = 0; i < 21; ++i) prompts.push_back(promptOf(1 + i * 6 % 131, i));
   GenerateOptions options;
@@ -132,7 +141,7 @@ TEST_CASE("batch: a list of prompts yields what each yields alone, in its order,
       for (std::size_t i = 0; i < together; ++i) caches.emplace_back(weights);
       std::vector<std::vector<int>> streamed(prompts.size());
       const std::vector<Generation> generations =
-          generateTokens(prompts, options, weights, caches, [&](std::size_t prompt, int id) {
+          generateTokens(prompts, options, weights, caches, workspace, [&](std::size_t prompt, int id) {
             streamed[prompt].push_back(id);
             return true;
           });
@@ -145,9 +154,12 @@ TEST_CASE("batch: a list of prompts yields what each yields alone, in its order,
     }
   }
   CHECK(generateTokens(std::vector<std::vector<int>>{}, options, weights).empty());
+  std::vector<ModelCache<float>> none;
+  CHECK_THROWS_WITH_AS(generateTokens(prompts, options, weights, none, workspace),
+                       "expected at least one cache, got none", ArgumentError);
 }
 
-TEST_CASE("batch: one model on several threads, each with a cache of its own, all sharing one pool") {
+TEST_CASE("batch: one model on several threads, each with a cache and a workspace of its own, all sharing one pool") {
   const Weights<float>& weights = batchWeights();
   const Threads threads(2);
   std::vector<std::vector<int>> expected;
@@ -157,10 +169,11 @@ TEST_CASE("batch: one model on several threads, each with a cache of its own, al
   for (int i = 0; i < 4; ++i)
     users.emplace_back([&, i] {
       std::vector<ModelCache<float>> cache;
-      cache.emplace_back(weights, threads);
+      cache.emplace_back(weights);
+      Workspace<float> workspace(threads);
       GenerateOptions options;
       options.max_tokens = 30;
-      const auto generation = generateTokens({promptOf(20, i)}, options, weights, cache).front();
+      const auto generation = generateTokens({promptOf(20, i)}, options, weights, cache, workspace).front();
       if (generation.output_ids == expected[static_cast<std::size_t>(i)]) ++right;
     });
   for (std::thread& user : users) user.join();

@@ -55,14 +55,14 @@ Tensors with(Tensors tensors, const WrittenTensor& tensor) {
   return tensors;
 }
 
-/// A copy of wte under the head's name.
-WrittenTensor tiedHead() {
-  WrittenTensor head = gpt2Tensors({}).front();
-  head.name = "lm_head.weight";
-  return head;
+/// A copy of wte under the name of the output weights.
+WrittenTensor tiedLmHead() {
+  WrittenTensor lm_head = gpt2Tensors({}).front();
+  lm_head.name = "lm_head.weight";
+  return lm_head;
 }
 
-WrittenTensor ownHead() { return f32Tensor("lm_head.weight", {259, 20}, 4711); }
+WrittenTensor ownLmHead() { return f32Tensor("lm_head.weight", {259, 20}, 4711); }
 
 /// Element `index` of F32 data.
 float f32At(const std::string& bytes, std::size_t index) {
@@ -87,11 +87,11 @@ TEST_CASE("checkpoint: an odd model is opened whole from a directory and from it
   for (const std::filesystem::path& path : {directory.path(), directory.path() / "model.safetensors"}) {
     const Checkpoint checkpoint(path);
     CHECK(checkpoint.config().n_embd == 20);
-    CHECK(checkpoint.config().n_inner == 12);
-    CHECK_FALSE(checkpoint.hasHead());
+    CHECK(checkpoint.config().innerSize() == 12);
+    CHECK_FALSE(checkpoint.hasLmHead());
     REQUIRE(checkpoint.tensors().size() == 28);
     CHECK(checkpoint.tensors().front().name == "wte.weight");
-    CHECK(checkpoint.tensors().front().tensor.shape == std::vector<std::uint64_t>{259, 20});
+    CHECK(checkpoint.tensors().front().tensor.shape == std::vector<Index>{259, 20});
     CHECK(checkpoint.tensors().front().tensor.bytes == 259 * 20 * 4);
     CHECK(checkpoint.tensors().back().name == "ln_f.bias");
     for (const WrittenTensor& tensor : tensors) requireSame(checkpoint.tensor(tensor.name), tensor.bytes);
@@ -192,16 +192,16 @@ TEST_CASE("checkpoint: tensors without data alignment are read") {
 TEST_CASE("checkpoint: names may all carry the prefix but not some of them") {
   const Checkpoint prefixed = openWritten(gpt2Tensors({}, "transformer."));
   requireSame(prefixed.tensor("wte.weight"), gpt2Tensors({}).front().bytes);
-  CHECK(openWritten(with(gpt2Tensors({}, "transformer."), ownHead())).hasHead());
+  CHECK(openWritten(with(gpt2Tensors({}, "transformer."), ownLmHead())).hasLmHead());
 
   Tensors mixed = gpt2Tensors({}, "transformer.");
   find(mixed, "transformer.ln_f.bias").name = "ln_f.bias";
   CHECK_THROWS_WITH_AS(openWritten(mixed), Contains("found \"transformer.wte.weight\" and \"ln_f.bias\""), FileError);
   const Tensors twice = with(gpt2Tensors({}), f32Tensor("transformer.ln_f.bias", {20}, 1));
   CHECK_THROWS_WITH_AS(openWritten(twice), Contains("found \"transformer.ln_f.bias\" and \"wte.weight\""), FileError);
-  const Tensors prefixed_head =
+  const Tensors prefixed_lm_head =
       with(gpt2Tensors({}, "transformer."), f32Tensor("transformer.lm_head.weight", {259, 20}, 1));
-  CHECK_THROWS_WITH_AS(openWritten(prefixed_head), Contains("tensor \"transformer.lm_head.weight\" is not one of"),
+  CHECK_THROWS_WITH_AS(openWritten(prefixed_lm_head), Contains("tensor \"transformer.lm_head.weight\" is not one of"),
                        FileError);
 }
 
@@ -274,35 +274,35 @@ TEST_CASE("checkpoint: transposed linear weights are recognised") {
                        FileError);
 }
 
-TEST_CASE("checkpoint: the head is tied or untied as file and config say") {
+TEST_CASE("checkpoint: the output weights are tied or untied as file and config say") {
   const std::string tie = R"("tie_word_embeddings":true)";
   const std::string untie = R"("tie_word_embeddings":false)";
   const Tensors bare = gpt2Tensors({});
-  CHECK_FALSE(openWritten(bare).hasHead());
-  CHECK_FALSE(openWritten(bare, tie).hasHead());
-  CHECK_FALSE(openWritten(with(bare, tiedHead()), tie).hasHead());
-  CHECK(openWritten(with(bare, tiedHead()), tie).tensors().size() == 28);
+  CHECK_FALSE(openWritten(bare).hasLmHead());
+  CHECK_FALSE(openWritten(bare, tie).hasLmHead());
+  CHECK_FALSE(openWritten(with(bare, tiedLmHead()), tie).hasLmHead());
+  CHECK(openWritten(with(bare, tiedLmHead()), tie).tensors().size() == 28);
   for (const std::string& members : {std::string(), untie}) {
-    const Checkpoint checkpoint = openWritten(with(bare, ownHead()), members);
-    CHECK(checkpoint.hasHead());
+    const Checkpoint checkpoint = openWritten(with(bare, ownLmHead()), members);
+    CHECK(checkpoint.hasLmHead());
     CHECK(checkpoint.tensors().back().name == "lm_head.weight");
-    requireSame(checkpoint.tensor("lm_head.weight"), ownHead().bytes);
-    CHECK(openWritten(with(bare, tiedHead()), members).hasHead());
+    requireSame(checkpoint.tensor("lm_head.weight"), ownLmHead().bytes);
+    CHECK(openWritten(with(bare, tiedLmHead()), members).hasLmHead());
   }
   CHECK_THROWS_WITH_AS(openWritten(bare, untie), Contains("expected tensor lm_head.weight"), FileError);
-  CHECK_THROWS_WITH_AS(openWritten(with(bare, ownHead()), tie),
+  CHECK_THROWS_WITH_AS(openWritten(with(bare, ownLmHead()), tie),
                        Contains("\"lm_head.weight\": expected a copy of wte.weight"), FileError);
   CHECK_THROWS_WITH_AS(openWritten(with(bare, f32Tensor("lm_head.weight", {260, 20}, 1))),
                        Contains("expected shape [259, 20], found [260, 20]"), FileError);
-  CHECK_THROWS_AS(openWritten(without(with(bare, tiedHead()), "wte.weight"), tie), FileError);
+  CHECK_THROWS_AS(openWritten(without(with(bare, tiedLmHead()), "wte.weight"), tie), FileError);
 }
 
-TEST_CASE("checkpoint: an untied head is loaded as parameters") {
+TEST_CASE("checkpoint: untied output weights are loaded as parameters") {
   const TemporaryDirectory directory;
-  writeCheckpoint(directory.path(), with(gpt2Tensors({}), ownHead()), configJson({}));
+  writeCheckpoint(directory.path(), with(gpt2Tensors({}), ownLmHead()), configJson({}));
   const Parameters<float> parameters = driftless::loadParameters(directory.path());
   REQUIRE(parameters.lm_head.has_value());
-  CHECK((*parameters.lm_head)(1, 0) == f32At(ownHead().bytes, 20));
+  CHECK((*parameters.lm_head)(1, 0) == f32At(ownLmHead().bytes, 20));
 }
 
 namespace {
@@ -359,8 +359,14 @@ TEST_CASE("checkpoint: shards are opened through their index") {
 TEST_CASE("checkpoint: an index and its shards must list the same tensors") {
   SUBCASE("a tensor listed in the wrong shard") {
     ShardedCheckpoint checkpoint;
+    checkpoint.entries().back().second = ShardedCheckpoint::kFirst;
+    CHECK_THROWS_WITH_AS(checkpoint.open(), Contains("expected tensor \"ln_f.bias\" in"), FileError);
+  }
+  SUBCASE("a tensor listed in a later shard") {
+    ShardedCheckpoint checkpoint;
     checkpoint.entries().front().second = ShardedCheckpoint::kSecond;
-    CHECK_THROWS_WITH_AS(checkpoint.open(), Contains("which does not hold it"), FileError);
+    CHECK_THROWS_WITH_AS(checkpoint.open(), Contains("00001-of-00002.safetensors: holds tensor \"wte.weight\""),
+                         FileError);
   }
   SUBCASE("a tensor listed and nowhere") {
     ShardedCheckpoint checkpoint;
@@ -457,7 +463,7 @@ TEST_CASE("checkpoint: the embedded model is read") {
   const std::filesystem::path path = DRIFTLESS_FIXTURES_DIR "/tales-gpt2";
   const Checkpoint checkpoint(path);
   CHECK(checkpoint.tensors().size() == 148);
-  CHECK_FALSE(checkpoint.hasHead());
+  CHECK_FALSE(checkpoint.hasLmHead());
   CHECK(checkpoint.tensor("wte.weight").dtype == DType::F16);
   // Decoded from the file's bytes by another program.
   const Parameters<double> parameters = driftless::loadParameters<double>(path);

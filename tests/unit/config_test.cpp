@@ -1,17 +1,21 @@
+#include "driftless/config.hpp"
+
 #include <doctest/doctest.h>
 
+#include <array>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "driftless/checkpoint.hpp"
 #include "support/safetensors_writer.hpp"
 #include "support/temporary_directory.hpp"
 
 using doctest::Contains;
 using driftless::Activation;
+using driftless::ArgumentError;
 using driftless::Config;
 using driftless::ConfigError;
 using driftless::FileError;
@@ -27,7 +31,7 @@ Config readText(const std::string& text) {
 
 const std::string kRequired = R"("vocab_size":100,"n_positions":32,"n_embd":24,"n_layer":2,"n_head":4)";
 
-/// A sound config with these members more.
+/// A sound config with these members added.
 Config readWith(const std::string& members) { return readText("{" + kRequired + "," + members + "}"); }
 
 }  // namespace
@@ -39,7 +43,8 @@ TEST_CASE("config: the sizes are read and everything else has Hugging Face's def
   CHECK(config.n_embd == 24);
   CHECK(config.n_layer == 2);
   CHECK(config.n_head == 4);
-  CHECK(config.n_inner == 96);
+  CHECK_FALSE(config.n_inner);
+  CHECK(config.innerSize() == 96);
   CHECK(config.activation_function == Activation::gelu_new);
   CHECK(config.layer_norm_epsilon == 1e-5);
   CHECK(config.scale_attn_weights);
@@ -48,7 +53,9 @@ TEST_CASE("config: the sizes are read and everything else has Hugging Face's def
 
 TEST_CASE("config: every key that changes the mathematics is honoured") {
   CHECK(readWith(R"("n_inner":12)").n_inner == 12);
-  CHECK(readWith(R"("n_inner":null)").n_inner == 96);
+  CHECK(readWith(R"("n_inner":null)").innerSize() == 96);
+  CHECK(readWith(R"("n_inner":96)") == readWith(R"("n_inner":null)"));
+  CHECK_FALSE(readWith(R"("n_inner":95)") == readWith(R"("n_inner":null)"));
   CHECK(readWith(R"("layer_norm_epsilon":0.001)").layer_norm_epsilon == 0.001);
   CHECK(readWith(R"("layer_norm_epsilon":1)").layer_norm_epsilon == 1.0);
   CHECK_FALSE(readWith(R"("scale_attn_weights":false)").scale_attn_weights);
@@ -185,11 +192,19 @@ TEST_CASE("config: sizes out of range are refused") {
 }
 
 TEST_CASE("config: the largest sizes taken do not overflow the cache's size in bytes") {
-  namespace detail = driftless::detail;
-  const long double bytes = 2.0L * static_cast<long double>(detail::kMostLayers) *
-                            static_cast<long double>(detail::kMostPositions) *
-                            static_cast<long double>(detail::kMostWidth) * sizeof(double);
+  const auto read = [](const std::string& V, const std::string& N, const std::string& C, const std::string& L) {
+    return readText("{\"vocab_size\":" + V + ",\"n_positions\":" + N + ",\"n_embd\":" + C + ",\"n_layer\":" + L +
+                    ",\"n_head\":1}");
+  };
+  const Config largest = read("16777216", "1048576", "1048576", "4096");
+  const long double bytes = 2.0L * static_cast<long double>(largest.n_layer) *
+                            static_cast<long double>(largest.n_positions) * static_cast<long double>(largest.n_embd) *
+                            sizeof(double);
   CHECK(bytes < static_cast<long double>(std::numeric_limits<driftless::Index>::max()));
+  CHECK_THROWS_AS(read("16777217", "1048576", "1048576", "4096"), ConfigError);
+  CHECK_THROWS_AS(read("16777216", "1048577", "1048576", "4096"), ConfigError);
+  CHECK_THROWS_AS(read("16777216", "1048576", "1048577", "4096"), ConfigError);
+  CHECK_THROWS_AS(read("16777216", "1048576", "1048576", "4097"), ConfigError);
 }
 
 TEST_CASE("config: a key one typing error away from a mathematical one is refused") {
@@ -235,5 +250,32 @@ TEST_CASE("config: the embedded model's is read") {
   CHECK(config.n_embd == 128);
   CHECK(config.n_layer == 12);
   CHECK(config.n_head == 4);
-  CHECK(config.n_inner == 512);
+  CHECK(config.innerSize() == 512);
+}
+
+TEST_CASE("config: the scale of the scores follows from head size and layer") {
+  Config config = readWith(R"("n_inner":12)");  // D = 6
+  CHECK(config.scoreScale(1) == 1 / std::sqrt(6.0));
+  config.scale_attn_by_inverse_layer_idx = true;
+  CHECK(config.scoreScale(0) == 1 / std::sqrt(6.0));
+  CHECK(config.scoreScale(1) == 1 / std::sqrt(6.0) / 2);
+  config.scale_attn_weights = false;
+  CHECK(config.scoreScale(2) == 1 / 3.0);
+}
+
+TEST_CASE("config: ids are checked against the vocabulary") {
+  Config config;
+  config.vocab_size = 259;
+  CHECK_NOTHROW(driftless::checkIds(std::array{0, 258}, config));
+  CHECK_THROWS_WITH_AS(driftless::checkIds({}, config), "expected at least one token id, got none", ArgumentError);
+  CHECK_THROWS_WITH_AS(driftless::checkIds(std::array{0, 1, 259}, config),
+                       "expected token ids from 0 to 258, got 259 at index 2", ArgumentError);
+  CHECK_THROWS_WITH_AS(driftless::checkIds(std::array{-1}, config),
+                       "expected token ids from 0 to 258, got -1 at index 0", ArgumentError);
+}
+
+TEST_CASE("config: an activation has the name that config.json gives it") {
+  for (const std::string name : {"gelu", "gelu_new", "relu", "silu", "tanh"}) {
+    CHECK(driftless::nameOf(readWith(R"("activation_function":")" + name + "\"").activation_function) == name);
+  }
 }

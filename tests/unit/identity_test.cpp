@@ -1,11 +1,15 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "driftless/attention.hpp"
+#include "driftless/block.hpp"
 #include "driftless/forward.hpp"
 #include "driftless/reference.hpp"
 #include "support/random_models.hpp"
@@ -16,13 +20,14 @@ using namespace driftless::test;
 
 namespace {
 
-/// The logits behind every prefix of ids, each from a cache of its own that saw one token at a time.
+/// The logits after every prefix of ids, from a cache that saw one token at a time.
 template <class Scalar>
 std::vector<RowVector<Scalar>> decodedLogits(const std::vector<int>& ids, const Weights<Scalar>& weights) {
-  ModelCache cache(weights);
+  ModelCache<Scalar> cache(weights);
+  Workspace<Scalar> workspace;
   std::vector<RowVector<Scalar>> logits;
   for (std::size_t i = 0; i < ids.size(); ++i)
-    logits.push_back(decodeStep(ids[i], static_cast<Index>(i), weights, cache));
+    logits.push_back(decodeStep(ids[i], static_cast<Index>(i), weights, cache, workspace));
   return logits;
 }
 
@@ -38,7 +43,7 @@ void checkSameRows(const ModelCache<float>& actual, const ModelCache<float>& exp
   }
 }
 
-/// Shapes on both sides of every border: lanes, panels, tiles of rows, blocks of positions.
+/// Shapes on both sides of every border: lanes, panels, tiles of rows, pages of positions.
 const std::vector<Config> kShapes = {
     oddConfig(),
     smallConfig(16, 1, 16, 16, 7),
@@ -49,9 +54,9 @@ const std::vector<Config> kShapes = {
     smallConfig(33, 11, 15, 80, 70),
 };
 
-std::string nameOf(const Config& config) {
+std::string shapeName(const Config& config) {
   return "C = " + std::to_string(config.n_embd) + ", H = " + std::to_string(config.n_head) +
-         ", n_inner = " + std::to_string(config.n_inner) + ", V = " + std::to_string(config.vocab_size) +
+         ", n_inner = " + std::to_string(config.innerSize()) + ", V = " + std::to_string(config.vocab_size) +
          ", N = " + std::to_string(config.n_positions);
 }
 
@@ -60,10 +65,10 @@ std::string nameOf(const Config& config) {
 TEST_CASE("identity: every chunking of a prompt of 12 tokens leaves the same logits, keys and values") {
   const Weights<float> weights(livelyParameters(oddConfig()));
   const std::vector<int> ids = someIds(12, weights.config.vocab_size);
-  ModelCache whole(weights);
+  ModelCache<float> whole(weights);
   const RowVector<float> expected = prefill(std::span<const int>(ids), weights, whole);
   for (unsigned cuts = 0; cuts < 1u << 11; ++cuts) {
-    ModelCache cache(weights);
+    ModelCache<float> cache(weights);
     RowVector<float> logits;
     std::size_t begin = 0;
     for (std::size_t end = 1; end <= ids.size(); ++end)
@@ -85,17 +90,17 @@ TEST_CASE("identity: prefill, its every row, and single steps agree in bits for 
       const Weights<float> weights(livelyParameters(config, activation == Activation::gelu));
       const std::vector<int> ids = someIds(config.n_positions, config.vocab_size);
       const auto decoded = decodedLogits(ids, weights);
-      ModelCache cache(weights);
+      ModelCache<float> cache(weights);
       const Matrix<float> all = prefillLogits(std::span<const int>(ids), weights, cache);
       for (std::size_t i = 0; i < ids.size(); ++i)
-        checkSameBits(all.row(static_cast<Index>(i)), decoded[i], nameOf(config) + ", row " + std::to_string(i));
+        checkSameBits(all.row(static_cast<Index>(i)), decoded[i], shapeName(config) + ", row " + std::to_string(i));
     }
 }
 
 TEST_CASE("identity: a prompt longer than one piece of a step") {
   const Weights<float> weights(livelyParameters(smallConfig(12, 2, 9, 31, 1100, 2)));
   const std::vector<int> ids = someIds(1100, 31);
-  ModelCache cache(weights);
+  ModelCache<float> cache(weights);
   const Matrix<float> all = prefillLogits(std::span<const int>(ids), weights, cache);
   const auto decoded = decodedLogits(ids, weights);
   for (const Index row : {0, 511, 512, 513, 1023, 1024, 1099})
@@ -105,16 +110,17 @@ TEST_CASE("identity: a prompt longer than one piece of a step") {
 TEST_CASE("identity: the number of threads changes no bit") {
   const Parameters<float> parameters = livelyParameters(smallConfig(136, 2, 130, 300, 131));
   const std::vector<int> ids = someIds(131, 300);
-  const Weights<float> alone(parameters, Threads(1));
-  ModelCache expected_cache(alone);
+  const Weights<float> alone(parameters, {.threads = Threads(1)});
+  ModelCache<float> expected_cache(alone);
   const Matrix<float> expected = prefillLogits(std::span<const int>(ids), alone, expected_cache);
   for (const int threads : {2, 3, 5}) {
-    ModelCache cache(alone, Threads(threads));
-    const Matrix<float> logits = prefillLogits(std::span<const int>(ids).first(100), alone, cache);
+    ModelCache<float> cache(alone);
+    Workspace<float> workspace{Threads(threads)};
+    const Matrix<float> logits = prefillLogits(std::span<const int>(ids).first(100), alone, cache, workspace);
     for (Index row = 0; row < 100; ++row) checkSameBits(logits.row(row), expected.row(row), "threads");
     for (Index position = 100; position < 131; ++position)
-      checkSameBits(decodeStep(ids[static_cast<std::size_t>(position)], position, alone, cache), expected.row(position),
-                    std::to_string(threads) + " threads, position " + std::to_string(position));
+      checkSameBits(decodeStep(ids[static_cast<std::size_t>(position)], position, alone, cache, workspace),
+                    expected.row(position), std::to_string(threads) + " threads, position " + std::to_string(position));
     checkSameRows(cache, expected_cache, std::to_string(threads) + " threads");
   }
 }
@@ -123,7 +129,7 @@ TEST_CASE("identity: sequences that take turns do not see each other") {
   const Weights<float> weights(livelyParameters(oddConfig()));
   const std::vector<int> one = {1, 5, 9, 200, 7}, two = {3, 3, 3, 3, 3};
   const auto one_alone = decodedLogits(one, weights), two_alone = decodedLogits(two, weights);
-  ModelCache one_cache(weights), two_cache(weights);
+  ModelCache<float> one_cache(weights), two_cache(weights);
   for (std::size_t i = 0; i < one.size(); ++i) {
     const Index position = static_cast<Index>(i);
     checkSameBits(decodeStep(one[i], position, weights, one_cache), one_alone[i], "first sequence");
@@ -138,7 +144,7 @@ TEST_CASE("identity: a cache that was cloned, truncated and refilled, or reset g
   const auto rest = [&](ModelCache<float>& cache) -> RowVector<float> {
     return prefill(std::span<const int>(ids).subspan(static_cast<std::size_t>(cache.length())), weights, cache);
   };
-  ModelCache cache(weights);
+  ModelCache<float> cache(weights);
   prefill(std::span<const int>(ids).first(70), weights, cache);
   ModelCache branch = cache.clone();
   prefill(std::span<const int>(std::vector<int>(60, 5)), weights, cache);
@@ -155,10 +161,10 @@ TEST_CASE("identity: a cache that was cloned, truncated and refilled, or reset g
 }
 
 TEST_CASE("identity: the functions of single layers, put together by hand, are the forward path") {
-  for (const bool has_head : {false, true}) {
-    const Weights<float> weights(livelyParameters(oddConfig(), has_head));
+  for (const bool has_lm_head : {false, true}) {
+    const Weights<float> weights(livelyParameters(oddConfig(), has_lm_head));
     const std::vector<int> ids = someIds(11, 259);
-    ModelCache expected_cache(weights), cache(weights), sublayer_cache(weights);
+    ModelCache<float> expected_cache(weights), cache(weights), sublayer_cache(weights);
     const Matrix<float> expected = prefillLogits(std::span<const int>(ids), weights, expected_cache);
 
     Matrix<float> x(11, 20);
@@ -191,7 +197,7 @@ TEST_CASE("identity: NaN and infinity in a weight reach only the tokens that the
     const Weights<float> weights(parameters);
     const auto expected = decodedLogits(ids, healthy);
     const auto decoded = decodedLogits(ids, weights);
-    ModelCache cache(weights);
+    ModelCache<float> cache(weights);
     const Matrix<float> all = prefillLogits(std::span<const int>(ids), weights, cache);
     for (std::size_t i = 0; i < ids.size(); ++i) {
       checkSameBits(all.row(static_cast<Index>(i)), decoded[i], "poisoned, row " + std::to_string(i));
@@ -222,10 +228,10 @@ TEST_CASE("identity: double precision keeps the contract and agrees with the ref
     const Weights<double> weights(parameters);
     const std::vector<int> ids = someIds(config.n_positions, config.vocab_size);
     const auto decoded = decodedLogits(ids, weights);
-    ModelCache cache(weights);
+    ModelCache<double> cache(weights);
     const Matrix<double> all = prefillLogits(std::span<const int>(ids), weights, cache);
     const Matrix<double> reference = fullForward(std::span<const int>(ids), parameters);
-    INFO(nameOf(config));
+    INFO(shapeName(config));
     for (std::size_t i = 0; i < ids.size(); ++i) CHECK(all.row(static_cast<Index>(i)) == decoded[i]);
     CHECK((all - reference).cwiseAbs().maxCoeff() <= 1e-12 * reference.cwiseAbs().maxCoeff());
   }
@@ -235,7 +241,7 @@ TEST_CASE("identity: the full 124M shape, with random weights, in chunks and ste
   const Parameters<float> parameters = randomParameters<float>(Config(), 124);
   const Weights<float> weights(parameters);
   const std::vector<int> ids = someIds(70, weights.config.vocab_size);
-  ModelCache whole(weights), pieces(weights);
+  ModelCache<float> whole(weights), pieces(weights);
   const Matrix<float> all = prefillLogits(std::span<const int>(ids), weights, whole);
   prefill(std::span<const int>(ids).first(13), weights, pieces);
   checkSameBits(prefill(std::span<const int>(ids).subspan(13, 50), weights, pieces), all.row(62), "second chunk");

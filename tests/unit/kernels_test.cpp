@@ -1,20 +1,26 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
+#include <limits>
+#include <numbers>
 #include <random>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
-#include "driftless/detail/linear.hpp"
+#include "driftless/detail/kernels/linear.hpp"
+#include "driftless/detail/stored/elements.hpp"
 #include "driftless/threads.hpp"
 
-using namespace driftless;
-using namespace driftless::detail;
+// A namespace with a name, so that `detail` is not open for sources that are compiled together with this one.
+namespace driftless::kernels_test {
 
-namespace {
+using namespace driftless::detail;
 
 /// Largest error of f over [low, high] against the standard library in long double, in units of epsilon.
 template <class Scalar, class F, class Exact>
@@ -45,9 +51,51 @@ std::vector<Scalar> eachLane(Lanes<Scalar> (*f)(const Lanes<Scalar>&), const std
   return y;
 }
 
-float randomFloat(std::mt19937& engine) { return static_cast<float>(engine() >> 8) * 0x1p-24f - 0.5f; }
+inline float randomFloat(std::mt19937& engine) { return static_cast<float>(engine() >> 8) * 0x1p-24f - 0.5f; }
 
-}  // namespace
+template <class Scalar>
+PackedMatrix<Scalar> packed(const Matrix<Scalar>& numbers, StoredType stored) {
+  const Index in = numbers.rows(), out = numbers.cols();
+  Arena arena(PackedMatrix<Scalar>::bytesFor(in, out, stored));
+  PackedMatrix<Scalar> matrix(in, out, stored, arena);
+  for (Index panel = 0; panel < matrix.panels(); ++panel) {
+    const Index first = matrix.panelColumn(panel), width = matrix.panelWidth(panel);
+    Matrix<Scalar> block = Matrix<Scalar>::Zero(in, width);
+    const Index count = std::min(width, out - first);
+    block.leftCols(count) = numbers.middleCols(first, count);
+    REQUIRE(matrix.setPanel(panel, block.data()));
+  }
+  return matrix;
+}
+
+/// The elements [in, out] as they are stored, without the columns' scales.
+template <class Scalar>
+Matrix<Scalar> unpacked(const PackedMatrix<Scalar>& matrix) {
+  Matrix<Scalar> numbers(matrix.in(), matrix.out());
+  withElement<Scalar>(matrix.stored(), [&]<class Element>(std::type_identity<Element>) {
+    for (Index panel = 0; panel < matrix.panels(); ++panel) {
+      const Element* const elements = reinterpret_cast<const Element*>(matrix.panel(panel));
+      const Index first = matrix.panelColumn(panel), width = matrix.panelWidth(panel);
+      for (Index k = 0; k < matrix.in(); ++k)
+        for (Index c = first; c < std::min(first + width, matrix.out()); ++c)
+          numbers(k, c) = static_cast<Scalar>(elements[k * width + c - first]);
+    }
+  });
+  return numbers;
+}
+
+template <class Scalar>
+Scalar activated(Activation activation, Scalar x) {
+  Scalar lanes[kLanes];
+  activate(activation, Lanes<Scalar>::broadcast(x)).store(lanes);
+  return lanes[0];
+}
+
+template <class Scalar>
+bool sameBits(const Matrix<Scalar>& a, const Matrix<Scalar>& b) {
+  return a.rows() == b.rows() && a.cols() == b.cols() &&
+         std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.size()) * sizeof(Scalar)) == 0;
+}
 
 TEST_CASE_TEMPLATE("kernels: exp, sigmoid and erf are within a few ulps of the exact functions", Scalar, float,
                    double) {
@@ -69,37 +117,171 @@ TEST_CASE_TEMPLATE("kernels: exp at the ends of its range", Scalar, float, doubl
   CHECK(std::isnan(y.back()));
 }
 
-TEST_CASE("kernels: a packed product is one chain of fused multiply-adds an element, for any shape and thread count") {
+TEST_CASE_TEMPLATE(
+    "kernels: a product is one chain of fused multiply-adds per element, then scale, bias, activation "
+    "and residual, for any shape, stored type and number of threads",
+    Scalar, float, double) {
   std::mt19937 engine(3);
+  const auto randomRow = [&](Index size) {
+    RowVector<Scalar> row(size);
+    for (Scalar& number : row) number = static_cast<Scalar>(randomFloat(engine));
+    return row;
+  };
   for (const Index in : {1, 2, 20, 63})
     for (const Index out : {1, 15, 16, 17, 63, 64, 65, 80, 130, 200})
-      for (const Index rows : {1, 2, 5, 6, 7, 12, 100}) {
-        Rows<float> x;
-        x.resize(rows, in);
-        Arena arena(PackedMatrix<float>::bytesFor(in, out));
-        PackedMatrix<float> matrix(in, out, arena);
-        for (Index r = 0; r < rows; ++r)
-          for (Index k = 0; k < in; ++k) x.row(r)[k] = randomFloat(engine);
-        Matrix<float> numbers(in, out);
-        for (Index i = 0; i < numbers.size(); ++i) numbers.data()[i] = randomFloat(engine);
-        ThreadPool pool(1 + static_cast<int>(engine() % 3));
-        packPanels<float>(matrix, pool, [&](Index column, Index width, float* block) {
-          for (Index k = 0; k < in; ++k)
-            for (Index c = 0; c < width; ++c) block[k * width + c] = column + c < out ? numbers(k, column + c) : 0;
-        });
-        Rows<float> product;
-        product.resize(rows, out);
-        multiply(x, matrix, pool,
-                 [&](Index row, Index column, const Lanes<float>& sums) { sums.store(product.row(row) + column); });
-        bool same = true;
-        for (Index r = 0; r < rows; ++r)
-          for (Index c = 0; c < out; ++c) {
-            float sum = 0;
-            for (Index k = 0; k < in; ++k) sum = fusedMultiplyAdd(x.row(r)[k], numbers(k, c), sum);
-            same = same && std::bit_cast<unsigned>(sum) == std::bit_cast<unsigned>(product.row(r)[c]);
-          }
-        CHECK_MESSAGE(same, "in ", in, ", out ", out, ", rows ", rows);
-      }
+      for (const Index rows : {1, 2, 5, 6, 7, 12, 100})
+        for (const StoredType stored : {StoredType::full, StoredType::f16, StoredType::bf16, StoredType::int8}) {
+          if (stored != StoredType::full && rows != 1 && rows != 7) continue;
+          INFO("in " << in << ", out " << out << ", rows " << rows << ", stored as " << nameOf(stored));
+          PaddedRows<Scalar> x(rows, in);
+          for (Index r = 0; r < rows; ++r) x.matrix().row(r) = randomRow(in);
+          Matrix<Scalar> numbers(in, out);
+          for (Index k = 0; k < in; ++k) numbers.row(k) = randomRow(out);
+          const PackedMatrix<Scalar> matrix = packed(numbers, stored);
+          const Matrix<Scalar> widened = unpacked(matrix);
+          ThreadPool pool(1 + static_cast<int>(engine() % 3));
+
+          // Rows that are not padded, as logits are, with something that must not be written after each of them.
+          const RowVector<Scalar> bias = randomRow(roundUpToLanes(out));
+          Matrix<Scalar> residual(rows, out + 3);
+          for (Index r = 0; r < rows; ++r) residual.row(r) = randomRow(out + 3);
+          Matrix<Scalar> product = residual;
+          Destination<Scalar> to{product.data(), out, out + 3};
+          const unsigned chosen = engine() % 8;
+          if ((chosen & 1) != 0) to.bias = bias.data();
+          if ((chosen & 2) != 0) to.activation = Activation::gelu_new;
+          if ((chosen & 4) != 0) to.adds = true;
+          multiply(x, matrix, pool, to);
+
+          Matrix<Scalar> expected = residual;
+          for (Index r = 0; r < rows; ++r)
+            for (Index c = 0; c < out; ++c) {
+              Scalar sum = 0;
+              for (Index k = 0; k < in; ++k) sum = fusedMultiplyAdd(x.row(r)[k], widened(k, c), sum);
+              const Scalar addend = to.bias != nullptr ? bias[c] : Scalar(0);
+              sum = matrix.scales() != nullptr ? fusedMultiplyAdd(sum, static_cast<Scalar>(matrix.scales()[c]), addend)
+                                               : sum + addend;
+              if (to.activation) sum = activated(Activation::gelu_new, sum);
+              expected(r, c) = to.adds ? residual(r, c) + sum : sum;
+            }
+          CHECK(sameBits(product, expected));
+
+          // And rows that are, whose padding may hold anything.
+          PaddedRows<Scalar> padded(rows, out);
+          Destination<Scalar> to_padded = Destination<Scalar>::rows(padded);
+          to_padded.bias = to.bias;
+          to_padded.activation = to.activation;
+          padded.matrix() = residual.leftCols(out);
+          to_padded.adds = to.adds;
+          multiply(x, matrix, pool, to_padded);
+          CHECK(sameBits(Matrix<Scalar>(padded.matrix()), Matrix<Scalar>(expected.leftCols(out))));
+        }
+}
+
+TEST_CASE("kernels: of the many NaNs, a product gives one") {
+  const auto canonical = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::quiet_NaN());
+  ThreadPool pool(1);
+  for (const std::uint32_t bits : {0x7fc00000u, 0xffc00000u, 0x7fc12345u, 0xff812345u}) {
+    Matrix<float> numbers = Matrix<float>::Ones(3, 21);
+    numbers(1, 4) = numbers(2, 20) = std::bit_cast<float>(bits);
+    PaddedRows<float> x(2, 3);
+    x.matrix().setOnes();
+    Matrix<float> product = Matrix<float>::Zero(2, 21);
+    Destination<float> to{product.data(), 21, 21};
+    for (const bool adds : {false, true}) {
+      to.adds = adds;
+      multiply(x, packed(numbers, StoredType::full), pool, to);
+      for (Index r = 0; r < 2; ++r)
+        for (Index c = 0; c < 21; ++c) {
+          if (c == 4 || c == 20) CHECK(std::bit_cast<std::uint32_t>(product(r, c)) == canonical);
+          if (c != 4 && c != 20) CHECK(product(r, c) == (adds ? 6 : 3));
+        }
+    }
+  }
+}
+
+TEST_CASE("kernels: every activation, lane by lane, is near the exact function") {
+  const auto exact = [](Activation activation, long double x) -> long double {
+    switch (activation) {
+      case Activation::gelu:
+        return x / 2 * (1 + std::erf(x / std::sqrt(2.0L)));
+      case Activation::gelu_new:
+        return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi_v<long double>) * (x + 0.044715L * x * x * x)));
+      case Activation::relu:
+        return x < 0 ? 0 : x;
+      case Activation::silu:
+        return x / (1 + std::exp(-x));
+      case Activation::tanh:
+        return std::tanh(x);
+    }
+    return 0;
+  };
+  for (const Activation activation :
+       {Activation::gelu, Activation::gelu_new, Activation::relu, Activation::silu, Activation::tanh})
+    for (double x = -12; x < 12; x += 0.0371) {
+      const double tolerance = 1e-14 * (1 + std::abs(x));
+      CHECK(std::abs(activated(activation, x) - static_cast<double>(exact(activation, x))) <= tolerance);
+      const float narrow = static_cast<float>(x);
+      CHECK(std::abs(activated(activation, narrow) - static_cast<float>(exact(activation, narrow))) <=
+            static_cast<float>(1e-6 * (1 + std::abs(x))));
+    }
+}
+
+TEST_CASE_TEMPLATE("kernels: widening sixteen stored numbers at a time is the exact conversion of each", Element,
+                   Eigen::half, Eigen::bfloat16, std::int8_t) {
+  using Bits = std::conditional_t<sizeof(Element) == 1, std::uint8_t, std::uint16_t>;
+  constexpr int kPatterns = 1 << (8 * sizeof(Element));
+  std::vector<Element> all;
+  for (int bits = 0; bits < kPatterns; ++bits) all.push_back(std::bit_cast<Element>(static_cast<Bits>(bits)));
+  bool same = true;
+  // Every alignment is allowed: begin at each of the first sixteen.
+  for (std::size_t first = 0; first + kLanes <= all.size(); first += first < 16 ? 1 : 13) {
+    float widened[kLanes];
+    double widened_further[kLanes];
+    loadLanes<float>(&all[first]).store(widened);
+    loadLanes<double>(&all[first]).store(widened_further);
+    for (std::size_t i = 0; i < kLanes; ++i) {
+      const float expected = static_cast<float>(all[first + i]);
+      const bool is_nan = std::isnan(expected);
+      same = same &&
+             (is_nan ? std::isnan(widened[i])
+                     : std::bit_cast<std::uint32_t>(widened[i]) == std::bit_cast<std::uint32_t>(expected)) &&
+             (is_nan ? std::isnan(widened_further[i]) : widened_further[i] == static_cast<double>(expected));
+    }
+  }
+  CHECK(same);
+}
+
+TEST_CASE("kernels: int8 is the nearest multiple of a column's largest magnitude over 127") {
+  Matrix<float> numbers(3, 2);
+  numbers << 1, 0, -254, 0, 127, 0;
+  const PackedMatrix<float> matrix = packed(numbers, StoredType::int8);
+  const Matrix<float> whole = unpacked(matrix);
+  CHECK(matrix.scales()[0] == 2.0f);
+  CHECK(whole(0, 0) == 0);  // half of a step, to even
+  CHECK(whole(1, 0) == -127);
+  CHECK(whole(2, 0) == 64);  // 63.5, to even
+  CHECK(matrix.scales()[1] == 0.0f);
+  CHECK(whole.col(1).isZero(0));
+}
+
+TEST_CASE("kernels: a column of a packed matrix, added to a vector") {
+  std::mt19937 engine(5);
+  Matrix<float> numbers(21, 83);
+  for (Index i = 0; i < numbers.size(); ++i) numbers.data()[i] = randomFloat(engine);
+  RowVector<float> addend(21), sums(21);
+  for (float& number : addend) number = randomFloat(engine);
+  for (const StoredType stored : {StoredType::full, StoredType::f16, StoredType::bf16, StoredType::int8}) {
+    const PackedMatrix<float> matrix = packed(numbers, stored);
+    const Matrix<float> widened = unpacked(matrix);
+    for (const Index column : {0, 15, 63, 64, 79, 80, 82}) {
+      matrix.addColumn(column, addend.data(), sums.data());
+      for (Index i = 0; i < 21; ++i)
+        CHECK(sums[i] == (stored == StoredType::int8
+                              ? fusedMultiplyAdd(widened(i, column), matrix.scales()[column], addend[i])
+                              : widened(i, column) + addend[i]));
+    }
+  }
 }
 
 TEST_CASE("threads: every index runs once, on a thread of the pool") {
@@ -140,3 +322,5 @@ TEST_CASE("threads: a count out of range is refused") {
   CHECK_THROWS_AS(Threads(-1), ArgumentError);
   CHECK_THROWS_AS(Threads(1025), ArgumentError);
 }
+
+}  // namespace driftless::kernels_test

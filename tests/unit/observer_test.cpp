@@ -2,14 +2,19 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <set>
+#include <span>
 #include <stdexcept>
+#include <string>
 #include <tuple>
 #include <vector>
 
+#include "driftless/block.hpp"
 #include "driftless/forward.hpp"
 #include "driftless/reference.hpp"
 #include "support/random_models.hpp"
@@ -22,7 +27,7 @@ namespace {
 
 struct Prompts {
   Parameters<float> parameters = livelyParameters(smallConfig(24, 4, 40, 61, 90));
-  Weights<float> weights{parameters, Threads(3)};
+  Weights<float> weights{parameters, {.threads = Threads(3)}};
   std::vector<int> ids = someIds(70, 61);
 };
 
@@ -39,6 +44,61 @@ Matrix<float> expectedWeights(const Prompts& prompts, Index layer, Index head) {
   return reference::softmax<float>(scores / std::sqrt(static_cast<float>(D)) + buildCausalMask<float>(x.rows()));
 }
 
+/// Counts everything that it is shown, and throws once it has been shown `patience` things.
+struct ImpatientObserver {
+  std::atomic<int> seen = 0;
+  int patience;
+
+  explicit ImpatientObserver(int things) : patience(things) {}
+
+  Observer<float> observer() {
+    const auto count = [this](const auto&) {
+      if (++seen > patience) throw std::runtime_error("enough");
+    };
+    return {.part = count, .hidden_states = count, .attention_weights = count};
+  }
+};
+
+/// Runs a step on copies of `caches` again and again, by an observer that throws later each time, until it does not
+/// throw. A step that was broken off must leave no trace: what it was to do is then done with the expected bits.
+void breakOffEverywhere(
+    const std::vector<const ModelCache<float>*>& caches, int stride,
+    const std::function<Matrix<float>(std::vector<ModelCache<float>>&, const Observer<float>&)>& step) {
+  const auto copies = [&] {
+    std::vector<ModelCache<float>> result;
+    for (const auto* cache : caches) result.push_back(cache->clone());
+    return result;
+  };
+  std::vector<ModelCache<float>> finished = copies();
+  const Matrix<float> expected = step(finished, {});
+  std::vector<ModelCache<float>> broken_off = copies();
+  for (int patience = 0;; patience += stride) {
+    INFO("thrown after " << patience);
+    ImpatientObserver impatient(patience);
+    try {
+      const Matrix<float> logits = step(broken_off, impatient.observer());
+      CHECK(patience >= 30);  // it did throw, and more than once or twice
+      CHECK(logits == expected);
+      for (std::size_t i = 0; i < caches.size(); ++i)
+        for (Index layer = 0; layer < finished[i].layers(); ++layer) {
+          CHECK(broken_off[i].layer(layer).keys() == finished[i].layer(layer).keys());
+          CHECK(broken_off[i].layer(layer).values() == finished[i].layer(layer).values());
+        }
+      return;
+    } catch (const std::runtime_error&) {
+    }
+    for (std::size_t i = 0; i < caches.size(); ++i)
+      for (Index layer = 0; layer < caches[i]->layers(); ++layer) {
+        REQUIRE(broken_off[i].layer(layer).length() == caches[i]->length());
+        CHECK(broken_off[i].layer(layer).keys() == caches[i]->layer(layer).keys());
+        CHECK(broken_off[i].layer(layer).values() == caches[i]->layer(layer).values());
+      }
+    std::vector<ModelCache<float>> copies_of_broken_off;
+    for (const auto& cache : broken_off) copies_of_broken_off.push_back(cache.clone());
+    if (patience % (5 * stride) == 0) CHECK(step(copies_of_broken_off, {}) == expected);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("observer: attention weights are those of the plain reference, each row once, by prefill and by decoding") {
@@ -47,7 +107,8 @@ TEST_CASE("observer: attention weights are those of the plain reference, each ro
   std::vector<Matrix<float>> seen(static_cast<std::size_t>(3 * H), Matrix<float>::Zero(T, T));
   std::set<std::tuple<Index, Index, Index>> rows;
   std::mutex mutex;
-  const auto observer = [&](const AttentionWeights<float>& row) {
+  Observer<float> observer;
+  observer.attention_weights = [&](const AttentionWeights<float>& row) {
     const std::scoped_lock lock(mutex);
     CHECK(rows.insert({row.layer, row.head, row.position}).second);
     CHECK(row.sequence == 0);
@@ -56,7 +117,7 @@ TEST_CASE("observer: attention weights are those of the plain reference, each ro
       seen[static_cast<std::size_t>(row.layer * H + row.head)](row.position, key) =
           row.weights[static_cast<std::size_t>(key)];
   };
-  ModelCache cache(prompts.weights);
+  ModelCache<float> cache(prompts.weights);
   const std::span<const int> ids = prompts.ids;
   prefill(ids.first(67), prompts.weights, cache, observer);
   for (std::size_t i = 67; i < ids.size(); ++i)
@@ -71,21 +132,22 @@ TEST_CASE("observer: attention weights are those of the plain reference, each ro
 
 TEST_CASE("observer: hidden states are what blockStep makes of them, layer by layer and sequence by sequence") {
   const Prompts prompts;
-  ModelCache first(prompts.weights), second(prompts.weights), alone(prompts.weights);
+  ModelCache<float> first(prompts.weights), second(prompts.weights), alone(prompts.weights);
+  Workspace<float> workspace;
   const std::span<const int> ids = prompts.ids;
   prefill(ids.first(5), prompts.weights, second);
   prefill(ids.first(5), prompts.weights, alone);
 
   std::vector<Matrix<float>> states;  // of the second sequence
-  prefill(std::vector<Chunk<float>>{{ids.first(3), &first}, {ids.subspan(5, 9), &second}}, prompts.weights,
-          [&](const HiddenStates<float>& seen) {
+  const std::vector<Chunk<float>> chunks = {{ids.first(3), &first}, {ids.subspan(5, 9), &second}};
+  prefill(chunks, prompts.weights, workspace, {.hidden_states = [&](const HiddenStates<float>& seen) {
             CHECK(seen.x.rows() == (seen.sequence == 0 ? 3 : 9));
             CHECK(seen.position == (seen.sequence == 0 ? 0 : 5));
             if (seen.sequence == 1) {
               CHECK(seen.layer == static_cast<Index>(states.size()));
               states.push_back(seen.x);
             }
-          });
+          }});
 
   REQUIRE(states.size() == 4);
   for (Index layer = 0; layer < 3; ++layer) {
@@ -98,45 +160,122 @@ TEST_CASE("observer: hidden states are what blockStep makes of them, layer by la
 
 TEST_CASE("observer: a prompt of more rows than a piece holds is seen piece after piece") {
   const Weights<float> weights(livelyParameters(smallConfig(8, 1, 8, 11, 600, 2)));
-  ModelCache cache(weights);
+  ModelCache<float> cache(weights);
   std::vector<std::tuple<Index, Index, Index>> seen;  // layer, position, rows
-  prefill(someIds(520, 11), weights, cache, [&](const HiddenStates<float>& states) {
+  const Observer<float> observer = {.hidden_states = [&](const HiddenStates<float>& states) {
     seen.emplace_back(states.layer, states.position, states.x.rows());
-  });
+  }};
   const std::vector<std::tuple<Index, Index, Index>> expected = {{0, 0, 512}, {1, 0, 512}, {2, 0, 512},
                                                                  {0, 512, 8}, {1, 512, 8}, {2, 512, 8}};
+  prefill(someIds(520, 11), weights, cache, observer);
+  CHECK((seen == expected));
+  seen.clear();
+  cache.reset();
+  prefillLogits(someIds(520, 11), weights, cache, observer);
   CHECK((seen == expected));
 }
 
-TEST_CASE("observer: logits are the same bits with and without one") {
+TEST_CASE("observer: parts come in the order in which they are done") {
+  const Weights<float> weights(livelyParameters(smallConfig(8, 2, 8, 11, 9, 2)));
+  ModelCache<float> cache(weights);
+  std::vector<Part> seen;
+  using enum Part;
+  const std::vector<Part> expected = {embedding, norm,      linear, attention, linear, norm, linear,     norm,
+                                      linear,    attention, linear, norm,      linear, norm, unembedding};
+  decodeStep(1, 0, weights, cache, {.part = [&](Part part) { seen.push_back(part); }});
+  CHECK((seen == expected));
+}
+
+TEST_CASE("observer: one that sees everything changes no bit, by any kind of step") {
   const Prompts prompts;
-  ModelCache watched(prompts.weights), plain(prompts.weights);
-  int parts = 0;
-  struct {
-    int& parts;
-    void operator()(Part) { ++parts; }
-    void operator()(const AttentionWeights<float>&) {}
-    void operator()(const HiddenStates<float>&) {}
-  } everything{parts};
-  const RowVector<float> logits = prefill(prompts.ids, prompts.weights, watched, everything);
-  const RowVector<float> expected = prefill(prompts.ids, prompts.weights, plain);
-  CHECK(std::memcmp(logits.data(), expected.data(), static_cast<std::size_t>(logits.size()) * sizeof(float)) == 0);
-  CHECK(parts == 1 + 3 * 6 + 2);
+  const Weights<float>& weights = prompts.weights;
+  const std::span<const int> ids = prompts.ids;
+  Workspace<float> workspace;
+  std::atomic<int> parts = 0, states = 0, rows = 0;
+  const Observer<float> everything = {.part = [&](Part) { ++parts; },
+                                      .hidden_states = [&](const HiddenStates<float>&) { ++states; },
+                                      .attention_weights = [&](const AttentionWeights<float>&) { ++rows; }};
+  const auto expectSeen = [&](int sequences, int row_count) {
+    CHECK(parts == 1 + 3 * 6 + 2);
+    CHECK(states == 4 * sequences);
+    CHECK(rows == 3 * 4 * row_count);
+    parts = states = rows = 0;
+  };
+  ModelCache<float> watched(weights), plain(weights), second(weights);
+  checkSameBits(prefill(ids.first(20), weights, watched, everything), prefill(ids.first(20), weights, plain),
+                "prefill");
+  expectSeen(1, 20);
+  checkSameBits(decodeStep(7, 20, weights, watched, workspace, everything), decodeStep(7, 20, weights, plain),
+                "decodeStep");
+  expectSeen(1, 1);
+  const Matrix<float> all = prefillLogits(ids.first(9), weights, watched, everything);
+  CHECK(all == prefillLogits(ids.first(9), weights, plain));
+  expectSeen(1, 9);
+
+  prefill(ids.first(3), weights, second);
+  const std::vector<int> next = {5, 6};
+  const std::vector<Index> positions = {30, 3};
+  const Matrix<float> batch = decodeStep(next, positions, weights, {&watched, &second}, workspace, everything);
+  expectSeen(2, 2);
+  second.truncate(3);
+  CHECK(batch == decodeStep(next, positions, weights, {&plain, &second}, workspace));
+
   for (Index layer = 0; layer < 3; ++layer) {
     CHECK(watched.layer(layer).keys() == plain.layer(layer).keys());
     CHECK(watched.layer(layer).values() == plain.layer(layer).values());
   }
 }
 
-TEST_CASE("observer: where it throws, the cache is as it was") {
+TEST_CASE("observer: if it throws, wherever that is, the caches are as they were") {
   const Prompts prompts;
-  ModelCache cache(prompts.weights);
-  prefill(std::span<const int>(prompts.ids).first(5), prompts.weights, cache);
-  for (const Part last : {Part::embedding, Part::attention, Part::unembedding}) {
-    const auto impatient = [&](Part part) {
-      if (part == last) throw std::runtime_error("enough");
-    };
-    CHECK_THROWS_AS(decodeStep(1, 5, prompts.weights, cache, impatient), std::runtime_error);
-    CHECK(cache.length() == 5);
+  const Weights<float>& weights = prompts.weights;
+  const std::span<const int> ids = prompts.ids;
+  Workspace<float> workspace{Threads(3)};
+  ModelCache<float> one(weights), two(weights);
+  prefill(ids.first(5), weights, one);
+  prefill(ids.first(62), weights, two);
+  using Caches = std::vector<ModelCache<float>>;
+
+  SUBCASE("a decode step") {
+    breakOffEverywhere({&one}, 1, [&](Caches& caches, const Observer<float>& observer) {
+      return Matrix<float>(decodeStep(1, 5, weights, caches[0], workspace, observer));
+    });
+  }
+  SUBCASE("a prefill") {
+    breakOffEverywhere({&one}, 3, [&](Caches& caches, const Observer<float>& observer) {
+      return Matrix<float>(prefill(ids.subspan(5, 9), weights, caches[0], observer));
+    });
+  }
+  SUBCASE("prefillLogits") {
+    breakOffEverywhere({&one}, 3, [&](Caches& caches, const Observer<float>& observer) {
+      return prefillLogits(ids.subspan(5, 9), weights, caches[0], workspace, observer);
+    });
+  }
+  SUBCASE("a batched prefill, into the next page of a cache") {
+    breakOffEverywhere({&one, &two}, 3, [&](Caches& caches, const Observer<float>& observer) {
+      const std::vector<Chunk<float>> chunks = {{ids.subspan(5, 4), &caches[0]}, {ids.subspan(62, 5), &caches[1]}};
+      return Matrix<float>(prefill(chunks, weights, workspace, observer));
+    });
+  }
+  SUBCASE("a batched decode step") {
+    breakOffEverywhere({&one, &two}, 1, [&](Caches& caches, const Observer<float>& observer) {
+      const std::vector<int> next = {1, 2};
+      const std::vector<Index> positions = {5, 62};
+      return Matrix<float>(decodeStep(next, positions, weights, {&caches[0], &caches[1]}, workspace, observer));
+    });
+  }
+  SUBCASE("a prompt of two pieces, and the second prompt of a batch") {
+    const Weights<float> small(livelyParameters(smallConfig(8, 1, 8, 11, 600, 2)));
+    const std::vector<int> many = someIds(530, 11);
+    ModelCache<float> first(small), second(small);
+    prefill(std::vector<int>{1, 2, 3}, small, first);
+    breakOffEverywhere({&first}, 67, [&](Caches& caches, const Observer<float>& observer) {
+      return prefillLogits(many, small, caches[0], workspace, observer);
+    });
+    breakOffEverywhere({&first, &second}, 67, [&](Caches& caches, const Observer<float>& observer) {
+      const std::vector<Chunk<float>> chunks = {{std::span<const int>(many).first(300), &caches[0]},
+                                                {std::span<const int>(many).first(290), &caches[1]}};
+      return Matrix<float>(prefill(chunks, small, workspace, observer));
+    });
   }
 }

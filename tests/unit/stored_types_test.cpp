@@ -1,15 +1,15 @@
 #include <doctest/doctest.h>
 
-#include <bit>
+#include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <limits>
 #include <span>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "driftless/forward.hpp"
+#include "driftless/stored_type.hpp"
 #include "support/fixtures.hpp"
 #include "support/log_probabilities.hpp"
 #include "support/random_models.hpp"
@@ -20,110 +20,126 @@ using namespace driftless::test;
 
 namespace {
 
-template <class WeightStored, class CacheStored>
-struct Types {
-  using Weight = WeightStored;
-  using Cache = CacheStored;
+struct StoredTypes {
+  StoredType weights;
+  StoredType cache;
 };
 
+/// A model with these types against itself: one prefill, single steps, pieces of growing size on three threads.
+template <class Scalar>
+void checkIdentity(const StoredTypes& types, bool has_lm_head) {
+  INFO("weights " << nameOf(types.weights) << ", cache " << nameOf(types.cache));
+  const Config config = smallConfig(136, 2, 130, 300, 131);
+  const Weights<Scalar> weights(livelyParameters<Scalar>(config, has_lm_head), {.stored = types.weights});
+  CHECK(weights.stored == types.weights);
+  const std::vector<int> ids = someIds(131, 300);
+  ModelCache<Scalar> whole(weights, types.cache), steps(weights, types.cache), pieces(weights, types.cache);
+  Workspace<Scalar> workspace, three_threads(Threads(3));
+  const Matrix<Scalar> expected = prefillLogits(ids, weights, whole);
+  bool same = true;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    same = same &&
+           decodeStep(ids[i], static_cast<Index>(i), weights, steps, workspace) == expected.row(static_cast<Index>(i));
+  CHECK_MESSAGE(same, "decode steps");
+  for (std::size_t begin = 0, size = 1; begin < ids.size(); begin += size, size = size * 2 + 1) {
+    size = std::min(size, ids.size() - begin);
+    CHECK_MESSAGE(prefill(std::span(ids).subspan(begin, size), weights, pieces, three_threads) ==
+                      expected.row(static_cast<Index>(begin + size) - 1),
+                  "piece at ", begin);
+  }
+  CHECK(expected.allFinite());
+  CHECK(steps.layer(2).stored() == types.cache);
+  CHECK(steps.layer(2).keys() == whole.layer(2).keys());
+  CHECK(steps.layer(2).values() == pieces.layer(2).values());
+}
+
 /// Perplexity of the held-out tale under a model whose weights and cache are stored in these types.
-template <class WeightStored, class CacheStored>
-double talePerplexity() {
-  const Weights<float, WeightStored> weights(fixtureParameters("tales-gpt2"));
-  ModelCache<float, CacheStored> cache(weights);
+double talePerplexity(const StoredTypes& types) {
+  const Weights<float> weights(fixtureParameters("tales-gpt2"), {.stored = types.weights});
+  ModelCache<float> cache(weights, types.cache);
   const std::vector<int> ids = fixtureJson("tales-gpt2/goldens/perplexity.json").at("ids");
   return std::exp(-logProbabilities(prefillLogits(ids, weights, cache), ids, 1).mean());
 }
 
-double goldenPerplexity() { return fixtureJson("tales-gpt2/goldens/perplexity.json").at("perplexity"); }
+using enum StoredType;
+constexpr StoredType kAllStoredTypes[] = {full, f16, bf16, int8};
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("stored types: each keeps the identity contract against itself", T, Types<Eigen::half, float>,
-                   Types<Eigen::bfloat16, float>, Types<std::int8_t, float>, Types<float, Eigen::half>,
-                   Types<float, Eigen::bfloat16>, Types<std::int8_t, Eigen::half>,
-                   Types<Eigen::half, Eigen::bfloat16>) {
-  using Cache = ModelCache<float, typename T::Cache>;
-  for (const bool has_head : {false, true}) {
-    const Config config = smallConfig(136, 2, 130, 300, 131);
-    const Weights<float, typename T::Weight> weights(livelyParameters(config, has_head));
-    const std::vector<int> ids = someIds(131, 300);
-    Cache whole(weights), steps(weights), pieces(weights, Threads(3));
-    const Matrix<float> expected = prefillLogits(ids, weights, whole);
-    for (std::size_t i = 0; i < ids.size(); ++i)
-      checkSameBits(decodeStep(ids[i], static_cast<Index>(i), weights, steps), expected.row(static_cast<Index>(i)),
-                    "decode at " + std::to_string(i));
-    for (std::size_t begin = 0, size = 1; begin < ids.size(); begin += size, size = size * 2 + 1) {
-      size = std::min(size, ids.size() - begin);
-      checkSameBits(prefill(std::span(ids).subspan(begin, size), weights, pieces),
-                    expected.row(static_cast<Index>(begin + size) - 1), "piece at " + std::to_string(begin));
-    }
-    CHECK(steps.layer(2).keys() == whole.layer(2).keys());
-    CHECK(steps.layer(2).values() == pieces.layer(2).values());
+TEST_CASE("stored types: each has a name") {
+  const std::string_view names[] = {"full", "f16", "bf16", "int8"};
+  CHECK(std::ranges::equal(kStoredTypeNames, names));
+  for (std::size_t i = 0; i < std::size(names); ++i) CHECK(nameOf(kAllStoredTypes[i]) == names[i]);
+}
+
+TEST_CASE("stored types: each keeps the identity contract against itself") {
+  for (const StoredTypes& types :
+       {StoredTypes{f16, full}, {bf16, full}, {int8, full}, {full, f16}, {full, bf16}, {int8, f16}, {f16, bf16}})
+    for (const bool has_lm_head : {false, true}) checkIdentity<float>(types, has_lm_head);
+}
+
+TEST_CASE("stored types: each keeps the identity contract in double precision") {
+  for (const StoredType type : kAllStoredTypes) {
+    checkIdentity<double>({type, full}, false);
+    if (type != int8) checkIdentity<double>({full, type}, true);
   }
 }
 
-TEST_CASE_TEMPLATE("stored types: widening sixteen at a time is the exact conversion of each", Stored, Eigen::half,
-                   Eigen::bfloat16, std::int8_t) {
-  using Bits = std::conditional_t<sizeof(Stored) == 1, std::uint8_t, std::uint16_t>;
-  constexpr int kPatterns = 1 << (8 * sizeof(Stored));
-  std::vector<Stored> all;
-  for (int bits = 0; bits < kPatterns; ++bits) all.push_back(std::bit_cast<Stored>(static_cast<Bits>(bits)));
-  bool same = true;
-  // Every alignment is allowed: begin at each of the first sixteen.
-  for (std::size_t first = 0; first + detail::kLanes <= all.size(); first += first < 16 ? 1 : 13) {
-    float widened[detail::kLanes];
-    detail::loadLanes<float>(&all[first]).store(widened);
-    for (std::size_t i = 0; i < detail::kLanes; ++i) {
-      const float expected = static_cast<float>(all[first + i]);
-      same = same && (std::bit_cast<std::uint32_t>(widened[i]) == std::bit_cast<std::uint32_t>(expected) ||
-                      (std::isnan(widened[i]) && std::isnan(expected)));
-    }
-  }
-  CHECK(same);
+TEST_CASE("stored types: what they take in memory") {
+  const Parameters<float> parameters = livelyParameters(smallConfig(64, 4, 128, 256, 128, 1));
+  const Index numbers = 256 * 64 + 64 * 192 + 64 * 64 + 2 * 64 * 128;  // of the matrices
+  const Index columns = 256 + 192 + 64 + 128 + 64;
+  const Index full_bytes = Weights<float>(parameters).bytes();
+  const auto saved = [&](StoredType type) { return full_bytes - Weights<float>(parameters, {.stored = type}).bytes(); };
+  CHECK(full_bytes > 4 * numbers);
+  CHECK(saved(f16) == 2 * numbers);
+  CHECK(saved(bf16) == 2 * numbers);
+  CHECK(saved(int8) == 3 * numbers - 4 * columns);
+
+  const Weights<float> weights(parameters);
+  CHECK(ModelCache<float>(weights).bytes() == 4 * 2 * 64 * 128);
+  CHECK(ModelCache<float>(weights, f16).bytes() == 2 * 2 * 64 * 128);
 }
 
-TEST_CASE("stored types: int8 is the nearest multiple of a column's largest magnitude over 127") {
-  detail::Arena arena(detail::PackedMatrix<std::int8_t>::bytesFor(3, 2));
-  detail::PackedMatrix<std::int8_t> matrix(3, 2, arena);
-  detail::ThreadPool pool(1);
-  const float numbers[3][2] = {{1.0f, 0.0f}, {-254.0f, 0.0f}, {127.0f, 0.0f}};
-  REQUIRE(detail::packPanels<float>(matrix, pool, [&](Index column, Index width, float* block) {
-    for (Index row = 0; row < 3; ++row)
-      for (Index c = 0; c < width; ++c) block[row * width + c] = column + c < 2 ? numbers[row][column + c] : 0;
-  }));
-  CHECK(matrix.scale()[0] == 2.0f);
-  CHECK(matrix.element(0, 0) == 0);  // half of a step, to even
-  CHECK(matrix.element(1, 0) == -127);
-  CHECK(matrix.element(2, 0) == 64);  // 63.5, to even
-  CHECK(matrix.scale()[1] == 0.0f);
-  CHECK(matrix.element(1, 1) == 0);
+TEST_CASE("stored types: int8 is for weights only") {
+  const Weights<float> weights(livelyParameters(oddConfig()));
+  CHECK_THROWS_WITH_AS(ModelCache<float>(weights, int8),
+                       "expected a type of floating-point numbers for keys and values, got int8", ArgumentError);
+  CHECK_THROWS_AS(LayerCache<double>(5, 4, 16, int8), ArgumentError);
 }
 
 TEST_CASE("stored types: numbers that a type cannot hold are refused by the tensor's name") {
   Parameters<float> parameters = livelyParameters(oddConfig());
   parameters.h[1].mlp.c_fc.weight(3, 4) = 1e6f;
-  CHECK_THROWS_WITH_AS((Weights<float, Eigen::half>(parameters)),
+  const auto load = [&](StoredType type) { return Weights<float>(parameters, {.stored = type}); };
+  CHECK_THROWS_WITH_AS(load(f16),
                        "h.1.mlp.c_fc.weight: expected numbers that the stored type of the weights can hold, found "
                        "larger ones",
                        ArgumentError);
-  CHECK_NOTHROW((Weights<float, Eigen::bfloat16>(parameters)));
+  CHECK_NOTHROW(load(bf16));
+  CHECK_NOTHROW(load(int8));
   parameters.h[1].mlp.c_fc.weight(3, 4) = std::numeric_limits<float>::quiet_NaN();
-  CHECK_THROWS_AS((Weights<float, std::int8_t>(parameters)), ArgumentError);
-  CHECK_NOTHROW((Weights<float, Eigen::half>(parameters)));
+  CHECK_THROWS_AS(load(int8), ArgumentError);
+  CHECK_NOTHROW(load(f16));
 }
 
 TEST_CASE("stored types: what they cost in perplexity on the held-out tale") {
-  const double golden = goldenPerplexity();
-  CHECK(talePerplexity<float, float>() == doctest::Approx(golden).epsilon(1e-5));
+  const double golden = fixtureJson("tales-gpt2/goldens/perplexity.json").at("perplexity");
+  const double unrounded = talePerplexity({full, full});
+  CHECK(unrounded == doctest::Approx(golden).epsilon(1e-5));
   // The checkpoint is F16: nothing is rounded.
-  CHECK(talePerplexity<Eigen::half, float>() == talePerplexity<float, float>());
-  CHECK(talePerplexity<Eigen::bfloat16, float>() == doctest::Approx(golden).epsilon(0.005));
-  CHECK(talePerplexity<std::int8_t, float>() == doctest::Approx(golden).epsilon(0.02));
-  CHECK(talePerplexity<float, Eigen::half>() == doctest::Approx(golden).epsilon(0.001));
-  CHECK(talePerplexity<float, Eigen::bfloat16>() == doctest::Approx(golden).epsilon(0.005));
-  MESSAGE("perplexity: f32 ", talePerplexity<float, float>(), ", bf16 ", talePerplexity<Eigen::bfloat16, float>(),
-          ", int8 ", talePerplexity<std::int8_t, float>(), ", f16 cache ", talePerplexity<float, Eigen::half>(),
-          ", bf16 cache ", talePerplexity<float, Eigen::bfloat16>(), ", int8 with f16 cache ",
-          talePerplexity<std::int8_t, Eigen::half>());
+  CHECK(talePerplexity({f16, full}) == unrounded);
+  std::string summary = "perplexity: full " + std::to_string(unrounded);
+  const auto check = [&](const StoredTypes& types, double tolerance) {
+    const double perplexity = talePerplexity(types);
+    CHECK(perplexity == doctest::Approx(golden).epsilon(tolerance));
+    summary += ", " + std::string(nameOf(types.weights)) + " with " + std::string(nameOf(types.cache)) + " cache " +
+               std::to_string(perplexity);
+  };
+  check({bf16, full}, 0.005);
+  check({int8, full}, 0.02);
+  check({full, f16}, 0.001);
+  check({full, bf16}, 0.005);
+  check({int8, f16}, 0.02);
+  MESSAGE(summary);
 }

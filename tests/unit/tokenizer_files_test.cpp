@@ -180,11 +180,11 @@ TEST_CASE("tokenizer files: a setting under which the ids differ is refused by n
   const json template_processing = {{"type", "TemplateProcessing"}, {"single", json::array()}};
   const json sequence = {{"type", "Sequence"}, {"pretokenizers", json::array()}};
   const std::vector<Refused> refused = {
-      {changed("/version", "2.0"), "key 'version': expected one of [\"1.0\"], found \"2.0\""},
+      {changed("/version", "2.0"), "key 'version': expected \"1.0\", found \"2.0\""},
       {changed("/truncation", json::object()), "key 'truncation'"},
       {changed("/padding", json::object()), "key 'padding'"},
-      {changed("/normalizer", {{"type", "NFC"}}), "key 'normalizer': expected one of [null], found {\"type\":\"NFC\"}"},
-      {changed("/pre_tokenizer", sequence), "key 'pre_tokenizer.type': expected one of [\"ByteLevel\"]"},
+      {changed("/normalizer", {{"type", "NFC"}}), "key 'normalizer': expected null, found {\"type\":\"NFC\"}"},
+      {changed("/pre_tokenizer", sequence), "key 'pre_tokenizer.type': expected \"ByteLevel\", found"},
       {changed("/pre_tokenizer/type", "Metaspace"), "key 'pre_tokenizer.type'"},
       {changed("/pre_tokenizer/add_prefix_space", true), "key 'pre_tokenizer.add_prefix_space'"},
       {changed("/pre_tokenizer/add_prefix_space", nullptr), "key 'pre_tokenizer.add_prefix_space'"},
@@ -193,7 +193,7 @@ TEST_CASE("tokenizer files: a setting under which the ids differ is refused by n
       {changed("/post_processor", template_processing), "key 'post_processor.type'"},
       {changed("/decoder/type", "WordPiece"), "key 'decoder.type'"},
       {changed("/model/type", "Unigram"), "key 'model.type'"},
-      {changed("/model/dropout", 0.1), "key 'model.dropout': expected one of [null,0], found 0.1"},
+      {changed("/model/dropout", 0.1), "key 'model.dropout': expected null or 0, found 0.1"},
       {changed("/model/continuing_subword_prefix", "##"), "key 'model.continuing_subword_prefix'"},
       {changed("/model/end_of_word_suffix", "</w>"), "key 'model.end_of_word_suffix'"},
       {changed("/model/byte_fallback", true), "key 'model.byte_fallback'"},
@@ -304,7 +304,7 @@ TEST_CASE("tokenizer files: settings beside the main files are refused where the
     writeFile(path, json{{key, true}}.dump());
     CHECK_THROWS_WITH_AS(loader.load(kSound.tokenizerJson()), Contains(("key '" + key + "'").c_str()), ConfigError);
   }
-  for (const std::string id : {"x", "", "-1", "+257", "257x", " 257", "1048576", "99999999999999999999"}) {
+  for (const std::string id : {"X", "", "-1", "+257", "257x", " 257", "1048576", "99999999999999999999"}) {
     writeFile(path, json{{"added_tokens_decoder", {{id, addedToken("<x>", 257)}}}}.dump());
     CHECK_THROWS_WITH_AS(loader.load(kSound.tokenizerJson()),
                          Contains(("key 'added_tokens_decoder[\"" + id + "\"]': expected a token id").c_str()),

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "driftless/detail/word_split.hpp"
+#include "driftless/detail/text/word_split.hpp"
 
 namespace {
 
@@ -29,7 +29,7 @@ TEST_CASE("word split: letters, numbers and the rest part company") {
   CHECK(split("🙂🙂a") == Words{"🙂🙂", "a"});
 }
 
-TEST_CASE("word split: one space goes with the word behind it") {
+TEST_CASE("word split: one space goes with the word after it") {
   CHECK(split("a b") == Words{"a", " b"});
   CHECK(split(" 1 !") == Words{" 1", " !"});
   CHECK(split("a\tb") == Words{"a", "\t", "b"});

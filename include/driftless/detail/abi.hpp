@@ -2,9 +2,11 @@
 
 #include <Eigen/Core>
 
-// What the compiler was allowed to use is part of the name of everything in this library. Its types and functions
-// differ by it, so that translation units compiled for different processors keep to their own, and linking fails where
-// one hands the library's types to another, instead of mixing them up.
+#include "driftless/version.hpp"
+
+// The version, what the compiler was allowed to use and whether the bodies are in the headers are part of the name of
+// everything in this library. Its types and functions differ by them, so that translation units compiled in different
+// ways keep to their own, and linking fails if one hands the library's types to another, instead of mixing them up.
 
 #if defined(EIGEN_VECTORIZE_AVX512)
 #define DRIFTLESS_VECTORS avx512
@@ -39,6 +41,20 @@
 #define DRIFTLESS_ROUNDING unfused
 #endif
 
-#define DRIFTLESS_JOIN_EXPANDED(a, b) a##_##b
-#define DRIFTLESS_JOIN(a, b) DRIFTLESS_JOIN_EXPANDED(a, b)
-#define DRIFTLESS_ABI DRIFTLESS_JOIN(DRIFTLESS_VECTORS, DRIFTLESS_ROUNDING)
+// DRIFTLESS_COMPILED is defined by the CMake target driftless::compiled: public headers then declare functions without
+// including their bodies, which the compiled library has. The sources in src/ include the bodies themselves.
+#if defined(DRIFTLESS_COMPILED)
+#define DRIFTLESS_INLINE
+#define DRIFTLESS_BODIES compiled
+#else
+#define DRIFTLESS_INLINE inline
+#define DRIFTLESS_BODIES in_headers
+#endif
+
+#define DRIFTLESS_JOIN_EXPANDED(major, minor, patch, vectors, rounding, bodies) \
+  v##major##_##minor##_##patch##_##vectors##_##rounding##_##bodies
+#define DRIFTLESS_JOIN(major, minor, patch, vectors, rounding, bodies) \
+  DRIFTLESS_JOIN_EXPANDED(major, minor, patch, vectors, rounding, bodies)
+#define DRIFTLESS_ABI                                                                                              \
+  DRIFTLESS_JOIN(DRIFTLESS_VERSION_MAJOR, DRIFTLESS_VERSION_MINOR, DRIFTLESS_VERSION_PATCH, DRIFTLESS_VECTORS, \
+                 DRIFTLESS_ROUNDING, DRIFTLESS_BODIES)

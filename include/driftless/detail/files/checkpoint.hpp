@@ -1,0 +1,250 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "driftless/checkpoint.hpp"
+#include "driftless/detail/files/config_json.hpp"
+#include "driftless/detail/files/file_mapping.hpp"
+#include "driftless/detail/files/json.hpp"
+#include "driftless/detail/messages.hpp"
+#include "driftless/error.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI {
+
+namespace detail {
+
+/// Where a checkpoint's parts lie: config.json, and one safetensors file or the index of its shards.
+struct CheckpointFiles {
+  std::filesystem::path config;
+  std::filesystem::path weights;
+  bool is_index = false;
+};
+
+inline CheckpointFiles locateCheckpoint(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status))
+    throw FileError(message({path.string(), ": expected a model: ", error.message()}));
+  if (!std::filesystem::is_directory(status)) {
+    if (path.extension() == ".safetensors") return {path.parent_path() / "config.json", path, false};
+    throw FileError(message({path.string(), ": expected a directory or a .safetensors file beside its config.json"}));
+  }
+  const std::filesystem::path config = path / "config.json", file = path / "model.safetensors";
+  const std::filesystem::path index = path / "model.safetensors.index.json";
+  if (isThere(file)) return {config, file, false};
+  if (isThere(index)) return {config, index, true};
+  const bool has_pickle = isThere(path / "pytorch_model.bin") || isThere(path / "pytorch_model.bin.index.json");
+  throw FileError(message({path.string(), ": expected model.safetensors or model.safetensors.index.json, found ",
+                           has_pickle ? "only pytorch_model.bin: export the model as safetensors" : "neither"}));
+}
+
+/// Whether an index may name this file: a plain name, so that nothing outside of its directory is reached.
+inline bool isShardName(const std::string& name) {
+  const auto isPlain = [](unsigned char c) { return c >= ' ' && c != '/' && c != '\\' && c != ':'; };
+  return name.ends_with(".safetensors") && std::all_of(name.begin(), name.end(), isPlain);
+}
+
+/// What an index places where: for each tensor `file/name`, in order.
+inline std::set<std::string> readShardIndex(const std::filesystem::path& index) {
+  const std::string where = index.string();
+  const JsonFile json(index);
+  const JsonValue weight_map = json.root()["weight_map"];
+  if (!weight_map.is(JsonKind::object))
+    throw FileError(message({where, ": expected an object with the object weight_map"}));
+  std::set<std::string> places;
+  for (const JsonValue file : weight_map) {
+    if (!file.is(JsonKind::string) || !isShardName(file.string()))
+      throw FileError(
+          message({where, ": weight_map: tensor ", quotedName(file.key()),
+                   ": expected the name of a .safetensors file in the same directory, found ", file.shown()}));
+    places.insert(message({file.string(), "/", file.key()}));
+  }
+  return places;
+}
+
+/// Opens the shards that an index names. Index and shards must list the same tensors in the same files.
+inline std::vector<Safetensors> openShards(const std::filesystem::path& index) {
+  const std::set<std::string> places = readShardIndex(index);
+  std::vector<Safetensors> shards;
+  for (auto place = places.begin(); place != places.end();) {
+    const std::string file = place->substr(0, place->find('/'));
+    const Safetensors& shard = shards.emplace_back(index.parent_path() / file);
+    // The places of a shard stand together, in the order of the tensors' names, as its own tensors do.
+    auto tensor = shard.tensors().begin();
+    for (; place != places.end() && place->starts_with(file + "/"); ++place) {
+      const std::string name = place->substr(file.size() + 1);
+      if (tensor == shard.tensors().end() || tensor->first > name)
+        throw FileError(message({index.string(), ": expected tensor ", quotedName(name), " in ", quotedName(file),
+                                 ", which does not hold it"}));
+      if (tensor->first != name) break;
+      ++tensor;
+    }
+    if (tensor != shard.tensors().end())
+      throw FileError(message({shard.path().string(), ": holds tensor ", quotedName(tensor->first), ", which ",
+                               index.string(), " does not place there"}));
+  }
+  return shards;
+}
+
+inline std::vector<Safetensors> openTensorFiles(const CheckpointFiles& files) {
+  if (files.is_index) return openShards(files.weights);
+  std::vector<Safetensors> opened;
+  opened.emplace_back(files.weights);
+  return opened;
+}
+
+inline bool haveSameBytes(const SafetensorsTensor& left, const SafetensorsTensor& right) {
+  return left.dtype_name == right.dtype_name && left.shape == right.shape &&
+         std::equal(left.view.data, left.view.data + left.bytes, right.view.data, right.view.data + right.bytes);
+}
+
+/// The tensors of some files under their names without prefix, until the model has taken those that it needs.
+class TensorInventory {
+ public:
+  using Tensors = std::map<std::string, const SafetensorsTensor*>;
+
+  /// `where` names the checkpoint in error messages. Both must outlive the inventory, and the files the views too.
+  TensorInventory(const std::vector<Safetensors>& files, const std::string& where) : files_(files), where_(where) {
+    for (const Safetensors& file : files)
+      for (const auto& [name, tensor] : file.tensors()) tensors_.emplace(withoutPrefix(name), &tensor);
+  }
+
+  /// Whether the model has an lm_head of its own. A copy of wte that is not needed is taken out.
+  bool settleLmHead(std::optional<bool> is_tied) {
+    const auto lm_head = tensors_.find(kLmHead);
+    if (lm_head == tensors_.end() && is_tied == false)
+      throw FileError(message(
+          {where_, ": expected tensor ", kLmHead, ", for config.json says tie_word_embeddings = false, found none"}));
+    if (lm_head == tensors_.end() || is_tied != true) return lm_head != tensors_.end();
+    const auto wte = tensors_.find("wte.weight");
+    if (wte != tensors_.end() && !haveSameBytes(*lm_head->second, *wte->second))
+      throw FileError(message({placeOf(*lm_head->second),
+                               ": expected a copy of wte.weight, for config.json says "
+                               "tie_word_embeddings = true, found another tensor"}));
+    tensors_.erase(lm_head);
+    return false;
+  }
+
+  /// Moves the tensor that the model needs into `taken`. Throws FileError unless it is there, with a float type and the
+  /// right shape.
+  void take(const TensorShape& needed, Tensors& taken) {
+    const std::vector<Index> shape =
+        needed.is_vector ? std::vector{needed.cols} : std::vector{needed.rows, needed.cols};
+    const auto found = tensors_.find(needed.name);
+    if (found == tensors_.end())
+      throw FileError(message(
+          {where_, ": expected tensor ", needed.name, " of shape ", shapeText(shape), ", found none of that name"}));
+    const SafetensorsTensor& tensor = *found->second;
+    // GPT-2's linear layers are [in, out] in checkpoints; exports through nn.Linear turn them round.
+    const bool is_transposed = needed.name.starts_with("h.") && tensor.shape == std::vector{needed.cols, needed.rows};
+    if (tensor.shape != shape)
+      throw FileError(
+          message({placeOf(tensor), ": expected shape ", shapeText(shape), ", found ", shapeText(tensor.shape),
+                   is_transposed ? ": it looks like a transposed nn.Linear export" : ""}));
+    if (tensor.view.dtype == DType::other)
+      throw FileError(
+          message({placeOf(tensor), ": expected dtype F64, F32, F16 or BF16, found ", quotedName(tensor.dtype_name)}));
+    taken.insert(tensors_.extract(found));
+  }
+
+  /// Throws FileError if there is anything left that is not one of the attention masks' buffers, or if only some of the
+  /// names carry the prefix.
+  void checkRest(Index n_layer) {
+    for (Index layer = 0; layer < n_layer; ++layer) {
+      tensors_.erase("h." + std::to_string(layer) + ".attn.bias");
+      tensors_.erase("h." + std::to_string(layer) + ".attn.masked_bias");
+    }
+    if (!tensors_.empty())
+      throw FileError(message({placeOf(*tensors_.begin()->second), " is not one of a GPT-2 with n_layer = ", n_layer}));
+    std::string prefixed, bare;
+    for (const Safetensors& file : files_)
+      for (const auto& [name, tensor] : file.tensors())
+        if (name != kLmHead) (withoutPrefix(name) == name ? bare : prefixed) = name;
+    if (!prefixed.empty() && !bare.empty())
+      throw FileError(message({where_, ": expected all names with the prefix transformer. or none, found ",
+                               quotedName(prefixed), " and ", quotedName(bare)}));
+  }
+
+ private:
+  static constexpr const char* kLmHead = "lm_head.weight";
+
+  /// lm_head never carries the prefix: a name that has both is some other tensor's.
+  static std::string withoutPrefix(const std::string& name) {
+    constexpr std::string_view kPrefix = "transformer.";
+    const bool is_prefixed = name.starts_with(kPrefix) && name.substr(kPrefix.size()) != kLmHead;
+    return is_prefixed ? name.substr(kPrefix.size()) : name;
+  }
+
+  /// The file and the tensor's name in it, for an error message.
+  std::string placeOf(const SafetensorsTensor& wanted) const {
+    for (const Safetensors& file : files_)
+      for (const auto& [name, tensor] : file.tensors())
+        if (&tensor == &wanted) return file.path().string() + ": tensor " + quotedName(name);
+    return where_;
+  }
+
+  const std::vector<Safetensors>& files_;
+  const std::string& where_;
+  Tensors tensors_;
+};
+
+}  // namespace detail
+
+DRIFTLESS_INLINE Checkpoint::Checkpoint(const std::filesystem::path& path) {
+  const detail::CheckpointFiles located = detail::locateCheckpoint(path);
+  const detail::ConfigFile config_file(located.config);
+  config_ = config_file.config();
+  weights_path_ = located.weights.string();
+  files_ = detail::openTensorFiles(located);
+  detail::TensorInventory inventory(files_, weights_path_);
+  has_lm_head_ = inventory.settleLmHead(config_file.tieWordEmbeddings());
+  for (const TensorShape& needed : modelTensors(config_, has_lm_head_)) {
+    inventory.take(needed, by_name_);
+    tensors_.push_back({needed.name, find(needed.name)});
+  }
+  inventory.checkRest(config_.n_layer);
+}
+
+DRIFTLESS_INLINE const SafetensorsTensor& Checkpoint::find(const std::string& name) const {
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end())
+    throw ArgumentError(detail::message({weights_path_, ": the model has no tensor ", detail::quotedName(name)}));
+  return *found->second;
+}
+
+DRIFTLESS_INLINE void Checkpoint::release(const std::string& name) const {
+  const SafetensorsTensor& tensor = find(name);
+  detail::releasePages({tensor.view.data, tensor.bytes});
+}
+
+template <FloatingScalar Scalar>
+Parameters<Scalar> loadParameters(const std::filesystem::path& path) {
+  const Checkpoint checkpoint(path);
+  auto parameters = emptyParameters<Scalar>(checkpoint.config(), checkpoint.hasLmHead());
+  forEachTensor(parameters, [&](const std::string& name, auto& target, Index rows, Index cols) {
+    const TensorView tensor = checkpoint.tensor(name);
+    target.resize(rows, cols);
+    for (Index row = 0; row < rows; ++row) readElements(tensor, row, 0, cols, target.data() + row * cols);
+  });
+  return parameters;
+}
+
+template <FloatingScalar Scalar>
+Weights<Scalar> loadWeights(const std::filesystem::path& path, LoadOptions options) {
+  const Checkpoint checkpoint(path);
+  std::string packed;  // the tensor before, done with when the next is asked for
+  const auto source = [&](const std::string& name) {
+    if (!packed.empty()) checkpoint.release(packed);
+    packed = name;
+    return checkpoint.tensor(name);
+  };
+  return Weights<Scalar>(checkpoint.config(), checkpoint.hasLmHead(), source, std::move(options));
+}
+
+}}  // namespace driftless::DRIFTLESS_ABI

@@ -1,0 +1,221 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "driftless/config.hpp"
+#include "driftless/detail/files/json.hpp"
+#include "driftless/detail/messages.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI {
+
+DRIFTLESS_INLINE void checkConfig(const Config& config) {
+  const std::pair<const char*, Index> sizes[] = {{"vocab_size", config.vocab_size}, {"n_positions", config.n_positions},
+                                                 {"n_embd", config.n_embd},         {"n_layer", config.n_layer},
+                                                 {"n_head", config.n_head},         {"n_inner", config.innerSize()}};
+  for (const auto& [name, size] : sizes)
+    if (size < 1) throw ConfigError(detail::message({name, ": expected 1 or more, got ", size}));
+  if (config.n_embd % config.n_head != 0)
+    throw ConfigError(
+        detail::message({"n_head: expected a divisor of n_embd, ", config.n_embd, ", got ", config.n_head}));
+  if (!(config.layer_norm_epsilon > 0) || std::isinf(config.layer_norm_epsilon))
+    throw ConfigError(
+        detail::message({"layer_norm_epsilon: expected a positive, finite number, got ", config.layer_norm_epsilon}));
+}
+
+DRIFTLESS_INLINE void checkIds(std::span<const int> ids, const Config& config) {
+  if (ids.empty()) throw ArgumentError("expected at least one token id, got none");
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0 || ids[i] >= config.vocab_size)
+      throw ArgumentError(
+          detail::message({"expected token ids from 0 to ", config.vocab_size - 1, ", got ", ids[i], " at index ", i}));
+}
+
+namespace detail {
+
+/// Whether one insertion, deletion, replacement or swap of neighbours turns one word into the other.
+inline bool isOneEditApart(std::string_view left, std::string_view right) {
+  const auto prefix = std::mismatch(left.begin(), left.end(), right.begin(), right.end());
+  left.remove_prefix(static_cast<std::size_t>(prefix.first - left.begin()));
+  right.remove_prefix(static_cast<std::size_t>(prefix.second - right.begin()));
+  const auto suffix = std::mismatch(left.rbegin(), left.rend(), right.rbegin(), right.rend());
+  left.remove_suffix(static_cast<std::size_t>(suffix.first - left.rbegin()));
+  right.remove_suffix(static_cast<std::size_t>(suffix.second - right.rbegin()));
+  const bool is_swap = left.size() == 2 && right.size() == 2 && left[0] == right[1] && left[1] == right[0];
+  return is_swap || (std::max)(left.size(), right.size()) == 1;
+}
+
+/// Bounds on a model's sizes: generous, and such that neither its weights nor its cache (2 L N C scalars) have more
+/// bytes than a 64-bit Index can count.
+inline constexpr Index kMostVocabulary = Index{1} << 24;
+inline constexpr Index kMostPositions = Index{1} << 20;
+inline constexpr Index kMostWidth = Index{1} << 20;
+inline constexpr Index kMostLayers = Index{1} << 12;
+
+/// The spellings of config.json's sizes: Hugging Face's own name first, then its aliases.
+inline constexpr std::string_view kVocabSizeKeys[] = {"vocab_size"};
+inline constexpr std::string_view kPositionsKeys[] = {"n_positions", "n_ctx", "max_position_embeddings"};
+inline constexpr std::string_view kEmbdKeys[] = {"n_embd", "hidden_size"};
+inline constexpr std::string_view kLayerKeys[] = {"n_layer", "num_hidden_layers"};
+inline constexpr std::string_view kHeadKeys[] = {"n_head", "num_attention_heads"};
+
+/// All keys that must be spelt right.
+inline constexpr std::string_view kMathematicalKeys[] = {"model_type",
+                                                         "vocab_size",
+                                                         "n_positions",
+                                                         "n_ctx",
+                                                         "n_embd",
+                                                         "n_layer",
+                                                         "n_head",
+                                                         "n_inner",
+                                                         "activation_function",
+                                                         "layer_norm_epsilon",
+                                                         "scale_attn_weights",
+                                                         "scale_attn_by_inverse_layer_idx",
+                                                         "reorder_and_upcast_attn",
+                                                         "tie_word_embeddings",
+                                                         "add_cross_attention",
+                                                         "is_encoder_decoder",
+                                                         "pruned_heads",
+                                                         "quantization_config",
+                                                         "auto_map",
+                                                         "hidden_size",
+                                                         "max_position_embeddings",
+                                                         "num_attention_heads",
+                                                         "num_hidden_layers"};
+
+/// An activation's own name stands before its aliases.
+inline constexpr std::pair<std::string_view, Activation> kActivationNames[] = {
+    {"gelu", Activation::gelu},          {"gelu_new", Activation::gelu_new},
+    {"gelu_fast", Activation::gelu_new}, {"gelu_pytorch_tanh", Activation::gelu_new},
+    {"relu", Activation::relu},          {"silu", Activation::silu},
+    {"swish", Activation::silu},         {"tanh", Activation::tanh},
+};
+
+/// A Hugging Face config.json for GPT-2. Every key that changes the mathematics is honoured, or refused with a
+/// ConfigError that names file, key, expected and actual value. Other keys do nothing, as in transformers, except that
+/// one which differs from a mathematical key by a single edit is refused as a typing error.
+class ConfigFile {
+ public:
+  explicit ConfigFile(const std::filesystem::path& path) : path_(path.string()), file_(path), json_(file_.root()) {
+    json_.object();
+  }
+
+  Config config() const {
+    checkModelType();
+    checkSpelling();
+    for (const char* key : {"add_cross_attention", "is_encoder_decoder"})
+      if (flag(key).value_or(false)) refuse(key, "false");
+    for (const char* key : {"pruned_heads", "quantization_config", "auto_map"})
+      if (!json_[key].isEmpty()) refuse(key, "nothing");
+    // The arithmetic is float throughout, which is all that this key asks for.
+    flag("reorder_and_upcast_attn");
+    tieWordEmbeddings();
+
+    Config config;
+    config.vocab_size = size(kVocabSizeKeys, kMostVocabulary);
+    config.n_positions = size(kPositionsKeys, kMostPositions);
+    config.n_embd = size(kEmbdKeys, kMostWidth);
+    config.n_layer = size(kLayerKeys, kMostLayers);
+    config.n_head = size(kHeadKeys, config.n_embd);
+    if (config.n_embd % config.n_head != 0) refuse("n_head", message({"a divisor of n_embd, ", config.n_embd}));
+    if (!json_["n_inner"].is(JsonKind::null)) config.n_inner = wholeNumber("n_inner", 4 * kMostWidth);
+    if (json_["activation_function"].isThere()) config.activation_function = activation();
+    if (json_["layer_norm_epsilon"].isThere()) config.layer_norm_epsilon = epsilon();
+    config.scale_attn_weights = flag("scale_attn_weights").value_or(config.scale_attn_weights);
+    config.scale_attn_by_inverse_layer_idx =
+        flag("scale_attn_by_inverse_layer_idx").value_or(config.scale_attn_by_inverse_layer_idx);
+    return config;
+  }
+
+  /// `tie_word_embeddings`, or nothing if the file does not say.
+  std::optional<bool> tieWordEmbeddings() const { return flag("tie_word_embeddings"); }
+
+ private:
+  [[noreturn]] void refuse(std::string_view key, const std::string& expected) const {
+    throw ConfigError(message({path_, ": ", key, ": expected ", expected, ", found ", json_[key].shown()}));
+  }
+
+  void checkModelType() const {
+    if (json_["model_type"].isThere() && !json_["model_type"].isString("gpt2")) refuse("model_type", "\"gpt2\"");
+    const JsonValue architectures = json_["architectures"];
+    bool are_gpt2 = architectures.is(JsonKind::array) || architectures.is(JsonKind::null);
+    for (const JsonValue name : architectures)
+      are_gpt2 = are_gpt2 && name.is(JsonKind::string) && name.string().starts_with("GPT2");
+    if (!are_gpt2) refuse("architectures", "an array of names that begin with GPT2");
+  }
+
+  void checkSpelling() const {
+    for (const JsonValue member : json_) {
+      const std::string key = member.key();
+      for (const std::string_view known : kMathematicalKeys)
+        if (isOneEditApart(key, known))
+          throw ConfigError(message({path_, ": unknown key ", quotedName(key), ": expected ", known}));
+    }
+  }
+
+  std::optional<bool> flag(const char* key) const {
+    const JsonValue value = json_[key];
+    if (!value.isThere()) return std::nullopt;
+    if (!value.is(JsonKind::boolean)) refuse(key, "true or false");
+    return value.isTrue();
+  }
+
+  Index wholeNumber(std::string_view key, Index most) const {
+    const std::uint64_t number = json_[key].wholeNumber().value_or(0);
+    if (number < 1 || number > static_cast<std::uint64_t>(most))
+      refuse(key, message({"a whole number from 1 to ", most}));
+    return static_cast<Index>(number);
+  }
+
+  /// A size that may stand under several keys, which must then agree.
+  Index size(std::span<const std::string_view> keys, Index most) const {
+    std::string_view first;
+    for (const std::string_view key : keys) {
+      if (!json_[key].isThere()) continue;
+      if (first.empty()) first = key;
+      const Index expected = wholeNumber(first, most);
+      if (wholeNumber(key, most) != expected) refuse(key, message({expected, " as in ", first}));
+    }
+    return wholeNumber(first.empty() ? keys.front() : first, most);
+  }
+
+  Activation activation() const {
+    std::string names;
+    for (const auto& [name, activation] : kActivationNames) {
+      if (json_["activation_function"].isString(name)) return activation;
+      names += message({names.empty() ? "" : ", ", name});
+    }
+    refuse("activation_function", message({"one of ", names}));
+  }
+
+  /// In a float's range, so that it is neither zero nor infinite in the arithmetic.
+  double epsilon() const {
+    using Limits = std::numeric_limits<float>;
+    const double epsilon = json_["layer_norm_epsilon"].number().value_or(0);
+    if (epsilon < double{(Limits::min)()} || epsilon > double{(Limits::max)()})
+      refuse("layer_norm_epsilon", "a positive, finite number");
+    return epsilon;
+  }
+
+  std::string path_;
+  JsonFile file_;
+  JsonValue json_;
+};
+
+}  // namespace detail
+
+DRIFTLESS_INLINE std::string_view nameOf(Activation activation) {
+  for (const auto& [name, known] : detail::kActivationNames)
+    if (known == activation) return name;
+  return {};
+}
+
+DRIFTLESS_INLINE Config readConfig(const std::filesystem::path& path) { return detail::ConfigFile(path).config(); }
+
+}}  // namespace driftless::DRIFTLESS_ABI

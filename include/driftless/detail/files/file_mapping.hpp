@@ -1,0 +1,136 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "driftless/detail/abi.hpp"
+#include "driftless/detail/messages.hpp"
+#include "driftless/error.hpp"
+
+#ifdef _WIN32
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#ifndef WIN32_LEAN_AND_MEAN
+#define WIN32_LEAN_AND_MEAN
+#endif
+#include <windows.h>
+#else
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#endif
+
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+
+/// The bytes of a whole file, mapped read-only for as long as the object lives; moving it does not move the bytes.
+/// Nobody may change or shorten the file in the meantime.
+/// Throws FileError, naming the path, for a file that cannot be opened or is not a regular one.
+class FileMapping {
+ public:
+  explicit FileMapping(const std::filesystem::path& path) { map(path); }
+
+  FileMapping(FileMapping&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+  FileMapping& operator=(FileMapping&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~FileMapping() {
+    if (!bytes_.empty()) unmap();
+  }
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()}; }
+
+ private:
+  [[noreturn]] static void fail(const std::filesystem::path& path, const std::string& reason) {
+    throw FileError(message({path.string(), ": cannot be read: ", reason}));
+  }
+
+  void adopt(const void* data, std::size_t size) { bytes_ = {static_cast<const std::byte*>(data), size}; }
+
+#ifdef _WIN32
+  struct Handle {
+    HANDLE value;
+    ~Handle() {
+      if (value != nullptr && value != INVALID_HANDLE_VALUE) CloseHandle(value);
+    }
+  };
+
+  static std::string lastError() { return std::system_category().message(static_cast<int>(GetLastError())); }
+
+  void map(const std::filesystem::path& path) {
+    const Handle file{CreateFileW(path.c_str(), GENERIC_READ, FILE_SHARE_READ, nullptr, OPEN_EXISTING,
+                                  FILE_ATTRIBUTE_NORMAL, nullptr)};
+    if (file.value == INVALID_HANDLE_VALUE) fail(path, lastError());
+    if (GetFileType(file.value) != FILE_TYPE_DISK) fail(path, "expected a regular file");
+    LARGE_INTEGER size;
+    if (!GetFileSizeEx(file.value, &size)) fail(path, lastError());
+    if (!std::in_range<std::ptrdiff_t>(size.QuadPart)) fail(path, "it is larger than the address space");
+    if (size.QuadPart == 0) return;
+    const Handle mapping{CreateFileMappingW(file.value, nullptr, PAGE_READONLY, 0, 0, nullptr)};
+    if (mapping.value == nullptr) fail(path, lastError());
+    const void* data = MapViewOfFile(mapping.value, FILE_MAP_READ, 0, 0, 0);
+    if (data == nullptr) fail(path, lastError());
+    adopt(data, static_cast<std::size_t>(size.QuadPart));
+  }
+
+  void unmap() { UnmapViewOfFile(bytes_.data()); }
+#else
+  struct Descriptor {
+    int value;
+    ~Descriptor() {
+      if (value >= 0) ::close(value);
+    }
+  };
+
+  static std::string lastError() { return std::generic_category().message(errno); }
+
+  void map(const std::filesystem::path& path) {
+    // O_NONBLOCK: opening a named pipe must not wait for its writer.
+    const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+    if (file.value < 0) fail(path, lastError());
+    struct stat status {};
+    if (::fstat(file.value, &status) != 0) fail(path, lastError());
+    if (!S_ISREG(status.st_mode)) fail(path, "expected a regular file");
+    if (!std::in_range<std::ptrdiff_t>(status.st_size)) fail(path, "it is larger than the address space");
+    // mmap refuses a length of zero.
+    if (status.st_size == 0) return;
+    const auto size = static_cast<std::size_t>(status.st_size);
+    const void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.value, 0);
+    if (data == MAP_FAILED) fail(path, lastError());
+    adopt(data, size);
+  }
+
+  void unmap() { ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
+#endif
+
+  std::span<const std::byte> bytes_;
+};
+
+/// Whether anything has this name: what cannot be looked at counts, so that opening it reports the reason.
+inline bool isThere(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::status(path, error).type() != std::filesystem::file_type::not_found;
+}
+
+/// Gives back the memory of mapped bytes that have been used; to look at them again reads the file again.
+inline void releasePages([[maybe_unused]] std::span<const std::byte> bytes) {
+#ifdef __linux__
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<std::uintptr_t>(bytes.data()) + page - 1) / page * page;
+  const auto end = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size()) / page * page;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+#endif
+}
+
+}}}  // namespace driftless::DRIFTLESS_ABI::detail

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+#include "driftless/detail/abi.hpp"
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+
+/// Element-wise arithmetic is done sixteen numbers at a time on every machine, and all padding is to sixteen. How many
+/// registers that takes differs (one of AVX-512, four of NEON); the numbers do not.
+inline constexpr Eigen::Index kLanes = 16;
+
+constexpr Eigen::Index roundUpToLanes(Eigen::Index count) { return (count + kLanes - 1) / kLanes * kLanes; }
+
+inline constexpr std::ptrdiff_t kCacheLine = 64;
+
+/// Asks for the cache line of a number that will be read. Its address need not exist.
+inline void prefetch([[maybe_unused]] const void* address) {
+#if defined(__GNUC__)
+  __builtin_prefetch(address);
+#endif
+}
+
+/// One allocation that buffers are cut from, each of which keeps all of it alive. Pages that are never touched cost
+/// nothing. A large one asks for huge pages, without which streaming through weights is a third slower: so the matrices
+/// of a model, many of them smaller than such a page, are cut from one arena.
+class Arena {
+ public:
+  explicit Arena(std::ptrdiff_t bytes) {
+    const bool large = static_cast<std::size_t>(bytes) >= 2 * kHugePage;
+    const std::align_val_t alignment{large ? kHugePage : std::size_t{kCacheLine}};
+    memory_ = {static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), alignment)),
+               [alignment](std::byte* memory) { ::operator delete(memory, alignment); }};
+#ifdef __linux__
+    if (large) ::madvise(memory_.get(), static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
+#endif
+  }
+
+  /// What `size` numbers take up.
+  template <class T>
+  static constexpr std::ptrdiff_t bytesFor(std::ptrdiff_t size) {
+    const std::ptrdiff_t bytes = size * static_cast<std::ptrdiff_t>(sizeof(T));
+    return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+  }
+
+  /// The next `size` numbers.
+  template <class T>
+  std::shared_ptr<T[]> cut(std::ptrdiff_t size) {
+    std::byte* const begin = memory_.get() + std::exchange(used_, used_ + bytesFor<T>(size));
+    return {memory_, reinterpret_cast<T*>(begin)};
+  }
+
+ private:
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+  std::shared_ptr<std::byte[]> memory_;
+  std::ptrdiff_t used_ = 0;
+};
+
+/// Uninitialised memory for plain numbers, aligned to cache lines.
+template <class T>
+class AlignedBuffer {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  AlignedBuffer() = default;
+  AlignedBuffer(std::ptrdiff_t size, Arena& arena) : data_(arena.cut<T>(size)), size_(size) {}
+  explicit AlignedBuffer(std::ptrdiff_t size) : size_(size) {
+    Arena own(Arena::bytesFor<T>(size));
+    data_ = own.cut<T>(size);
+  }
+
+  AlignedBuffer(AlignedBuffer&& other) noexcept : data_(std::move(other.data_)), size_(std::exchange(other.size_, 0)) {}
+  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
+    data_ = std::move(other.data_);
+    size_ = std::exchange(other.size_, 0);
+    return *this;
+  }
+
+  T* data() { return data_.get(); }
+  const T* data() const { return data_.get(); }
+  std::ptrdiff_t size() const { return size_; }
+
+ private:
+  std::shared_ptr<T[]> data_;
+  std::ptrdiff_t size_ = 0;
+};
+
+}}}  // namespace driftless::DRIFTLESS_ABI::detail

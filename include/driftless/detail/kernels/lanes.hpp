@@ -1,0 +1,255 @@
+#pragma once
+
+#include <Eigen/Core>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <numbers>
+#include <type_traits>
+
+#include "driftless/detail/abi.hpp"
+#include "driftless/detail/kernels/aligned_buffer.hpp"
+
+#if defined(EIGEN_VECTORIZE_AVX512) || (defined(EIGEN_VECTORIZE_AVX2) && defined(__F16C__))
+#include <immintrin.h>
+#elif defined(EIGEN_VECTORIZE_NEON) && defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#if !defined(DRIFTLESS_ALLOW_FAST_MATH) &&                                                     \
+    (defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ != 0) || \
+     defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || defined(_M_FP_FAST))
+#error "driftless promises identical bits, which -ffast-math voids; define DRIFTLESS_ALLOW_FAST_MATH to give that up"
+#endif
+
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+
+/// a * b + c, rounded once where the machine can: the only way in which a product may feed a sum in this library.
+/// Written as an expression, it would be rounded once or twice as the compiler pleases.
+template <class Scalar>
+EIGEN_STRONG_INLINE Scalar fusedMultiplyAdd(Scalar a, Scalar b, Scalar c) {
+#if DRIFTLESS_HAS_FMA
+  return std::fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+/// Sixteen numbers in as many registers as they need.
+template <class Scalar>
+struct Lanes {
+  using Packet = typename Eigen::internal::packet_traits<Scalar>::type;
+  static constexpr int kPacketSize =
+      Eigen::internal::packet_traits<Scalar>::Vectorizable ? int{Eigen::internal::packet_traits<Scalar>::size} : 1;
+  static constexpr int kPackets = static_cast<int>(kLanes) / kPacketSize;
+
+  Packet packet[kPackets];
+
+  static EIGEN_STRONG_INLINE Lanes broadcast(Scalar value) {
+    Lanes result;
+    for (Packet& packet : result.packet) packet = Eigen::internal::pset1<Packet>(value);
+    return result;
+  }
+
+  static EIGEN_STRONG_INLINE Lanes load(const Scalar* from) {
+    Lanes result;
+    for (int i = 0; i < kPackets; ++i) result.packet[i] = Eigen::internal::ploadu<Packet>(from + i * kPacketSize);
+    return result;
+  }
+
+  EIGEN_STRONG_INLINE void store(Scalar* to) const {
+    for (int i = 0; i < kPackets; ++i) Eigen::internal::pstoreu(to + i * kPacketSize, packet[i]);
+  }
+};
+
+/// Sixteen stored numbers in the type of arithmetic. Widening is exact, so it is the same by every instruction; the
+/// files in detail/stored/ have faster ways for the types that processors know.
+template <class Scalar, class Element>
+EIGEN_STRONG_INLINE Lanes<Scalar> loadLanes(const Element* from) {
+  if constexpr (std::is_same_v<Element, Scalar>) {
+    return Lanes<Scalar>::load(from);
+  } else {
+    Scalar values[kLanes];
+    for (Eigen::Index i = 0; i < kLanes; ++i) values[i] = static_cast<Scalar>(from[i]);
+    return Lanes<Scalar>::load(values);
+  }
+}
+
+#if defined(EIGEN_VECTORIZE_NEON) && defined(__aarch64__)
+/// Four numbers of sixteen bits, at any alignment.
+inline uint16x4_t loadHalves(const void* from) {
+  uint16x4_t bits;
+  std::memcpy(&bits, from, sizeof bits);
+  return bits;
+}
+#endif
+
+/// {f(a[0], b[0], ...), f(a[1], b[1], ...), ...}, a packet at a time.
+template <class F, class Scalar, class... More>
+EIGEN_STRONG_INLINE Lanes<Scalar> eachPacket(F f, const Lanes<Scalar>& first, const More&... more) {
+  Lanes<Scalar> result;
+  for (int i = 0; i < Lanes<Scalar>::kPackets; ++i) result.packet[i] = f(first.packet[i], more.packet[i]...);
+  return result;
+}
+
+template <class Scalar>
+EIGEN_STRONG_INLINE Lanes<Scalar> operator+(const Lanes<Scalar>& a, const Lanes<Scalar>& b) {
+  return eachPacket([](const auto& x, const auto& y) { return Eigen::internal::padd(x, y); }, a, b);
+}
+
+template <class Scalar>
+EIGEN_STRONG_INLINE Lanes<Scalar> operator-(const Lanes<Scalar>& a, const Lanes<Scalar>& b) {
+  return eachPacket([](const auto& x, const auto& y) { return Eigen::internal::psub(x, y); }, a, b);
+}
+
+/// The exact IEEE quotient, never an estimate.
+template <class Scalar>
+EIGEN_STRONG_INLINE Lanes<Scalar> operator/(const Lanes<Scalar>& a, const Lanes<Scalar>& b) {
+  return eachPacket([](const auto& x, const auto& y) { return Eigen::internal::pdiv(x, y); }, a, b);
+}
+
+/// Not an operator*, so that no product feeds a sum by the look of it: that is what fusedMultiplyAdd is for.
+template <class Scalar>
+EIGEN_STRONG_INLINE Lanes<Scalar> product(const Lanes<Scalar>& a, const Lanes<Scalar>& b) {
+  return eachPacket([](const auto& x, const auto& y) { return Eigen::internal::pmul(x, y); }, a, b);
+}
+
+template <class Scalar>
+EIGEN_STRONG_INLINE Lanes<Scalar> fusedMultiplyAdd(const Lanes<Scalar>& a, const Lanes<Scalar>& b,
+                                                   const Lanes<Scalar>& c) {
+  if constexpr (Lanes<Scalar>::kPacketSize == 1) {
+    return eachPacket([](Scalar x, Scalar y, Scalar z) { return fusedMultiplyAdd(x, y, z); }, a, b, c);
+  } else {
+    return eachPacket([](const auto& x, const auto& y, const auto& z) { return Eigen::internal::pmadd(x, y, z); }, a, b,
+                      c);
+  }
+}
+
+/// Lane by lane: a < b ? yes : no. A NaN compares as false.
+template <class Scalar>
+EIGEN_STRONG_INLINE Lanes<Scalar> selectLess(const Lanes<Scalar>& a, const Lanes<Scalar>& b, const Lanes<Scalar>& yes,
+                                             const Lanes<Scalar>& no) {
+  return eachPacket([](const auto& x, const auto& y, const auto& z,
+                       const auto& w) { return Eigen::internal::pselect(Eigen::internal::pcmp_lt(x, y), z, w); },
+                    a, b, yes, no);
+}
+
+/// Lane by lane: a is NaN ? yes : no.
+template <class Scalar>
+EIGEN_STRONG_INLINE Lanes<Scalar> selectNaN(const Lanes<Scalar>& a, const Lanes<Scalar>& yes, const Lanes<Scalar>& no) {
+  return eachPacket([](const auto& x, const auto& y,
+                       const auto& z) { return Eigen::internal::pselect(Eigen::internal::pcmp_eq(x, x), z, y); },
+                    a, yes, no);
+}
+
+/// The sum of the lanes, by one fixed tree.
+template <class Scalar>
+Scalar sumOfLanes(const Lanes<Scalar>& lanes) {
+  Scalar value[kLanes];
+  lanes.store(value);
+  for (Eigen::Index half = kLanes / 2; half > 0; half /= 2)
+    for (Eigen::Index i = 0; i < half; ++i) value[i] += value[i + half];
+  return value[0];
+}
+
+/// The largest lane that is not NaN; -infinity where there is none.
+template <class Scalar>
+Scalar maxOfLanes(const Lanes<Scalar>& lanes) {
+  Scalar value[kLanes];
+  lanes.store(value);
+  Scalar largest = -std::numeric_limits<Scalar>::infinity();
+  for (const Scalar candidate : value) largest = candidate > largest ? candidate : largest;
+  return largest;
+}
+
+/// value * 2^n, by adding n to the exponent bits: exact wherever the result is a normal number. `shifted` is n plus a
+/// constant that leaves n in the low bits of its mantissa.
+template <class Scalar>
+EIGEN_STRONG_INLINE Lanes<Scalar> scaleByPowerOfTwo(const Lanes<Scalar>& value, const Lanes<Scalar>& shifted) {
+  using Bits = std::conditional_t<sizeof(Scalar) == 8, std::uint64_t, std::uint32_t>;
+  constexpr int kMantissaBits = std::numeric_limits<Scalar>::digits - 1;
+  return eachPacket(
+      [](auto x, const auto& n) {
+#if defined(__GNUC__)
+        // In registers: through memory, g++ stores halves that the load of the whole has to wait for.
+        typedef Bits Whole __attribute__((vector_size(sizeof x)));
+        Whole bits, exponents;
+        std::memcpy(&bits, &x, sizeof x);
+        std::memcpy(&exponents, &n, sizeof x);
+        bits += exponents << kMantissaBits;
+        std::memcpy(&x, &bits, sizeof x);
+#else
+        constexpr int kCount = sizeof x / sizeof(Bits);
+        Bits bits[kCount], exponents[kCount];
+        std::memcpy(bits, &x, sizeof x);
+        std::memcpy(exponents, &n, sizeof x);
+        for (int i = 0; i < kCount; ++i) bits[i] += exponents[i] << kMantissaBits;
+        std::memcpy(&x, bits, sizeof x);
+#endif
+        return x;
+      },
+      value, shifted);
+}
+
+/// 1 / k! rounded to Scalar.
+template <class Scalar>
+constexpr Scalar inverseFactorial(int k) {
+  double factorial = 1;
+  for (int i = 2; i <= k; ++i) factorial *= i;
+  return static_cast<Scalar>(1 / factorial);
+}
+
+/// e^x to about an ulp: x is split into n ln 2 + r with |r| <= ln 2 / 2, e^r is a Taylor series, and n goes into the
+/// exponent. Below about the smallest normal number it is zero, above about half the largest infinity.
+template <class Scalar>
+EIGEN_STRONG_INLINE Lanes<Scalar> exp(const Lanes<Scalar>& x) {
+  using L = Lanes<Scalar>;
+  constexpr bool kDouble = sizeof(Scalar) == 8;
+  constexpr int kDegree = kDouble ? 13 : 7;
+  // ln 2 in two parts, the first short enough that its product with n is exact.
+  constexpr Scalar kLn2High = kDouble ? Scalar(0x1.62e42fefa38p-1) : Scalar(0x1.62e4p-1);
+  constexpr Scalar kLn2Low = kDouble ? Scalar(0x1.ef35793c7673p-45) : Scalar(0x1.7f7d1cp-20);
+  // Added to a number, it leaves the nearest integer in the low bits of the mantissa.
+  const L rounder = L::broadcast(Scalar(1.5) / std::numeric_limits<Scalar>::epsilon());
+  const L lowest = L::broadcast(Scalar(std::numeric_limits<Scalar>::min_exponent + 1) * kLn2High);
+  const L highest = L::broadcast(Scalar(std::numeric_limits<Scalar>::max_exponent - 1) * kLn2High);
+
+  const L shifted = fusedMultiplyAdd(x, L::broadcast(std::numbers::log2e_v<Scalar>), rounder);
+  const L n = shifted - rounder;
+  const L r = fusedMultiplyAdd(n, L::broadcast(-kLn2Low), fusedMultiplyAdd(n, L::broadcast(-kLn2High), x));
+  L series = L::broadcast(inverseFactorial<Scalar>(kDegree));
+  for (int k = kDegree - 1; k >= 0; --k)
+    series = fusedMultiplyAdd(series, r, L::broadcast(inverseFactorial<Scalar>(k)));
+  const L result = scaleByPowerOfTwo(series, shifted);
+  const L saturated = selectLess(x, lowest, L::broadcast(Scalar(0)),
+                                 selectLess(highest, x, L::broadcast(std::numeric_limits<Scalar>::infinity()), result));
+  return selectNaN(x, x, saturated);
+}
+
+/// 1 / (1 + e^-x).
+template <class Scalar>
+EIGEN_STRONG_INLINE Lanes<Scalar> sigmoid(const Lanes<Scalar>& x) {
+  const Lanes<Scalar> one = Lanes<Scalar>::broadcast(Scalar(1));
+  return one / (one + exp(Lanes<Scalar>::broadcast(Scalar(0)) - x));
+}
+
+/// erf(x / sqrt(2)), by Abramowitz & Stegun 7.1.6: sqrt(2 / pi) x e^(-x^2 / 2) (1 + x^2 / 3 + x^4 / (3 * 5) + ...). Its
+/// terms are all positive, so nothing cancels.
+template <class Scalar>
+Lanes<Scalar> erfOverSqrt2(const Lanes<Scalar>& x) {
+  using L = Lanes<Scalar>;
+  constexpr bool kDouble = sizeof(Scalar) == 8;
+  constexpr int kTerms = kDouble ? 140 : 60;
+  const L saturated = L::broadcast(Scalar(kDouble ? 8.4 : 5.6));  // beyond it, erf rounds to 1
+  const L zero = L::broadcast(Scalar(0)), one = L::broadcast(Scalar(1));
+  const L square = product(x, x);
+  L series = one;
+  for (int n = kTerms; n > 0; --n)
+    series = fusedMultiplyAdd(series, product(square, L::broadcast(Scalar(1) / Scalar(2 * n + 1))), one);
+  const L slope = product(x, L::broadcast(std::numbers::sqrt2_v<Scalar> * std::numbers::inv_sqrtpi_v<Scalar>));
+  const L result = product(product(slope, exp(product(square, L::broadcast(Scalar(-0.5))))), series);
+  return selectLess(saturated, x, one, selectLess(x, zero - saturated, zero - one, result));
+}
+
+}}}  // namespace driftless::DRIFTLESS_ABI::detail

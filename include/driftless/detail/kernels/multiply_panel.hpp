@@ -1,0 +1,93 @@
+#pragma once
+
+#include <utility>
+
+#include "driftless/detail/kernels/packed_matrix.hpp"
+#include "driftless/detail/stored/elements.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+
+/// Rows that share one pass over a panel.
+inline constexpr Index kTileRows = 6;
+
+/// Asks for the cache lines of a row of Width numbers that is to come, four kilobytes on.
+template <Index Width, class Element>
+EIGEN_STRONG_INLINE void prefetchRow(const Element* row) {
+  constexpr Index kAhead = 4096 / sizeof(Element);
+  for (Index i = 0; i < Width; i += kCacheLine / static_cast<Index>(sizeof(Element))) prefetch(row + kAhead + i);
+}
+
+/// sums[r][c] += x[r][0] * panel[0][c] + x[r][1] * panel[1][c] + ..., for Rows rows and Groups * kLanes columns.
+/// However many rows and columns a call covers, an element is one accumulator that takes its terms in ascending order,
+/// one fused multiply-add each: its bits don't depend on the company it is computed in.
+template <int Rows, int Groups, class Scalar, class Element>
+EIGEN_STRONG_INLINE void multiplyTile(const Scalar* x, Index x_stride, const Element* panel, Index panel_stride,
+                                      Index in, Scalar* sums, Index sums_stride) {
+  Lanes<Scalar> sum[Rows][Groups];
+#pragma GCC unroll 8
+  for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 8
+    for (int g = 0; g < Groups; ++g) sum[r][g] = Lanes<Scalar>::load(sums + r * sums_stride + g * kLanes);
+  for (Index k = 0; k < in; ++k) {
+    // The processor's own prefetching suffices for one row of wide numbers, which is bound by memory. It falls behind
+    // if a row of the panel has few lines, and if the panel comes from the second-level cache.
+    if constexpr (Rows > 1 || sizeof(Element) < sizeof(Scalar)) prefetchRow<Groups * kLanes>(panel + k * panel_stride);
+    Lanes<Scalar> weight[Groups];
+#pragma GCC unroll 8
+    for (int g = 0; g < Groups; ++g) weight[g] = loadLanes<Scalar>(panel + k * panel_stride + g * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) {
+      const Lanes<Scalar> factor = Lanes<Scalar>::broadcast(x[r * x_stride + k]);
+#pragma GCC unroll 8
+      for (int g = 0; g < Groups; ++g) sum[r][g] = fusedMultiplyAdd(factor, weight[g], sum[r][g]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 8
+    for (int g = 0; g < Groups; ++g) sum[r][g].store(sums + r * sums_stride + g * kLanes);
+}
+
+template <int Groups, class Scalar, class Element>
+void multiplyColumns(Index rows, const Scalar* x, Index x_stride, const Element* panel, Index panel_stride, Index in,
+                     Scalar* sums, Index sums_stride) {
+  const auto tile = [&]<int Rows>() {
+    multiplyTile<Rows, Groups>(x, x_stride, panel, panel_stride, in, sums, sums_stride);
+  };
+  switch (rows) {
+    case 1:
+      return tile.template operator()<1>();
+    case 2:
+      return tile.template operator()<2>();
+    case 3:
+      return tile.template operator()<3>();
+    case 4:
+      return tile.template operator()<4>();
+    case 5:
+      return tile.template operator()<5>();
+    case 6:
+      return tile.template operator()<6>();
+  }
+}
+
+/// sums [rows, width] += x [rows, in] * panel [in, width], for 1 to kTileRows rows and a width that is a multiple of
+/// kLanes, up to kPanelWidth. Strides are in numbers. See multiplyTile.
+template <class Scalar>
+void multiplyPanel(Index rows, const Scalar* x, Index x_stride, StoredType stored, const std::byte* panel,
+                   Index panel_stride, Index width, Index in, Scalar* sums, Index sums_stride) {
+  constexpr int kWideGroups = kPanelWidth / kLanes;
+  // As many accumulators as fit into the registers: 24 of AVX-512's 32, 12 of AVX2's 16.
+  constexpr int kGroups = Lanes<Scalar>::kPackets == 1 ? kWideGroups : 1;
+  withElement<Scalar>(stored, [=]<class Element>(std::type_identity<Element>) {
+    const Element* const elements = reinterpret_cast<const Element*>(panel);
+    if (rows == 1 && width == kPanelWidth)
+      return multiplyTile<1, kWideGroups>(x, x_stride, elements, panel_stride, in, sums, sums_stride);
+    Index column = 0;
+    for (; column + kGroups * kLanes <= width; column += kGroups * kLanes)
+      multiplyColumns<kGroups>(rows, x, x_stride, elements + column, panel_stride, in, sums + column, sums_stride);
+    for (; column < width; column += kLanes)
+      multiplyColumns<1>(rows, x, x_stride, elements + column, panel_stride, in, sums + column, sums_stride);
+  });
+}
+
+}}}  // namespace driftless::DRIFTLESS_ABI::detail

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <charconv>
+#include <initializer_list>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "driftless/detail/abi.hpp"
+#include "driftless/detail/text/utf8.hpp"
+
+// What error messages are put together from.
+
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+
+/// A piece of a message: text, or a number in its shortest form that reads back, whatever the locale.
+class MessagePart {
+ public:
+  MessagePart(const char* text) : text_(text) {}         // NOLINT(google-explicit-constructor)
+  MessagePart(std::string_view text) : text_(text) {}    // NOLINT(google-explicit-constructor)
+  MessagePart(const std::string& text) : text_(text) {}  // NOLINT(google-explicit-constructor)
+  template <class Number, class = std::enable_if_t<std::is_arithmetic_v<Number>>>
+  MessagePart(Number number)  // NOLINT(google-explicit-constructor)
+      : text_(number_, static_cast<std::size_t>(std::to_chars(number_, std::end(number_), number).ptr - number_)) {}
+  MessagePart(const MessagePart&) = delete;
+  MessagePart& operator=(const MessagePart&) = delete;
+
+  std::string_view text() const { return text_; }
+
+ private:
+  char number_[32];
+  std::string_view text_;
+};
+
+/// All parts in one string.
+inline std::string message(std::initializer_list<MessagePart> parts) {
+  std::string text;
+  for (const MessagePart& part : parts) text += part.text();
+  return text;
+}
+
+/// What of a text stands in an error message.
+inline constexpr std::size_t kMostMessageBytes = 200;
+
+/// Text from a file, made fit for an error message: on one line, not longer than a line can bear, and with `\u00xx` for
+/// control characters, so that no terminal obeys them. A backslash is also put before the characters in `escaped`.
+inline std::string printable(std::string_view text, std::string_view escaped = "") {
+  std::string line;
+  while (!text.empty()) {
+    if (line.size() >= kMostMessageBytes) return line + "...";
+    const Utf8Unit unit = readUtf8(text);
+    if (unit.state != Utf8State::valid) {
+      line += "\uFFFD";
+    } else if (unit.code_point < 0x20 || (unit.code_point >= 0x7F && unit.code_point < 0xA0)) {
+      line += "\\u00";
+      for (const char32_t digit : {unit.code_point / 16, unit.code_point % 16}) line += "0123456789abcdef"[digit];
+    } else {
+      if (escaped.find(text.front()) != std::string_view::npos) line += '\\';
+      line += text.substr(0, unit.size);
+    }
+    text.remove_prefix(unit.size);
+  }
+  return line;
+}
+
+/// A name from a file, for an error message: printable and in quotes.
+inline std::string quotedName(std::string_view name) { return message({"\"", printable(name, "\"\\"), "\""}); }
+
+/// `[rows, cols]`, for an error message.
+inline std::string shapeText(const std::vector<Eigen::Index>& shape) {
+  std::string text;
+  for (std::size_t i = 0; i < shape.size() && text.size() <= kMostMessageBytes; ++i)
+    text += message({i == 0 ? "" : ", ", shape[i]});
+  return message({"[", printable(text), "]"});
+}
+
+}}}  // namespace driftless::DRIFTLESS_ABI::detail

@@ -1,0 +1,175 @@
+#pragma once
+
+#include <algorithm>
+
+#include "driftless/cache.hpp"
+#include "driftless/detail/messages.hpp"
+#include "driftless/detail/stored/elements.hpp"
+#include "driftless/error.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI {
+
+namespace detail {
+
+/// Positions in a page of a cache.
+inline constexpr Index kPage = kPanelWidth;
+
+/// What lies where in a layer's cache, and the two operations that are for steps alone.
+///
+/// Positions are in pages. A page holds for every head its keys as [D, kPage], so that scores are computed for many
+/// positions side by side, then its values as [kPage, D padded to whole lanes], so that they are summed for many
+/// dimensions side by side. Keys of positions that are not used may be any numbers, left by what was truncated.
+struct CacheAccess {
+  template <class Scalar>
+  static Index paddedHeadSize(const LayerCache<Scalar>& cache) {
+    return roundUpToLanes(cache.head_size_);
+  }
+  static constexpr Index pages(Index positions) { return (positions + kPage - 1) / kPage; }
+  static constexpr Index pageElements(Index n_head, Index head_size) {
+    return n_head * kPage * (head_size + roundUpToLanes(head_size));
+  }
+
+  /// Offsets in elements.
+  template <class Scalar>
+  static Index keyOffset(const LayerCache<Scalar>& cache, Index head, Index position) {
+    return position / kPage * pageElements(cache.n_head_, cache.head_size_) + head * kPage * cache.head_size_ +
+           position % kPage;
+  }
+  template <class Scalar>
+  static Index valueOffset(const LayerCache<Scalar>& cache, Index head, Index position) {
+    return position / kPage * pageElements(cache.n_head_, cache.head_size_) +
+           kPage * (cache.n_head_ * cache.head_size_ + head * paddedHeadSize(cache)) +
+           position % kPage * paddedHeadSize(cache);
+  }
+
+  /// One head's keys from a position on, [D, kPage] with the rows kPage apart.
+  template <class Scalar>
+  static const std::byte* keys(const LayerCache<Scalar>& cache, Index head, Index position) {
+    return cache.data_.data() + keyOffset(cache, head, position) * elementSize<Scalar>(cache.stored_);
+  }
+  /// One head's values from a position on, [positions, paddedHeadSize], up to the end of its page.
+  template <class Scalar>
+  static const std::byte* values(const LayerCache<Scalar>& cache, Index head, Index position) {
+    return cache.data_.data() + valueOffset(cache, head, position) * elementSize<Scalar>(cache.stored_);
+  }
+
+  /// Sets one head's key and value, each [D], at a position that is not used yet. Every head is written before grow().
+  template <class Scalar>
+  static void write(LayerCache<Scalar>& cache, Index head, Index position, const Scalar* key, const Scalar* value) {
+    const Index D = cache.head_size_;
+    withElement<Scalar>(cache.stored_, [&]<class Element>(std::type_identity<Element>) {
+      Element* const data = reinterpret_cast<Element*>(cache.data_.data());
+      Element* const keys = data + keyOffset(cache, head, position);
+      Element* const values = data + valueOffset(cache, head, position);
+      if (position % kPage == 0) std::fill_n(keys, D * kPage, Element(0));
+      for (Index d = 0; d < D; ++d) keys[d * kPage] = static_cast<Element>(key[d]);
+      for (Index d = 0; d < D; ++d) values[d] = static_cast<Element>(value[d]);
+      std::fill_n(values + D, paddedHeadSize(cache) - D, Element(0));
+    });
+  }
+
+  /// Makes the next `rows` positions, which have been written, part of the cache.
+  template <class Scalar>
+  static void grow(LayerCache<Scalar>& cache, Index rows) {
+    cache.length_ += rows;
+  }
+
+  /// [length, C]: element(head, position) points to the first of D numbers that lie `stride` apart.
+  template <class Scalar, class Offset>
+  static Matrix<Scalar> gather(const LayerCache<Scalar>& cache, Index stride, Offset offset) {
+    const Index D = cache.head_size_;
+    Matrix<Scalar> rows(cache.length_, cache.n_head_ * D);
+    withElement<Scalar>(cache.stored_, [&]<class Element>(std::type_identity<Element>) {
+      const Element* const data = reinterpret_cast<const Element*>(cache.data_.data());
+      for (Index position = 0; position < cache.length_; ++position)
+        for (Index head = 0; head < cache.n_head_; ++head)
+          for (Index d = 0; d < D; ++d)
+            rows(position, head * D + d) = static_cast<Scalar>(data[offset(head, position) + d * stride]);
+    });
+    return rows;
+  }
+};
+
+}  // namespace detail
+
+template <FloatingScalar Scalar>
+LayerCache<Scalar>::LayerCache(Index n_head, Index head_size, Index capacity, StoredType stored)
+    : n_head_(n_head), head_size_(head_size), capacity_(capacity), stored_(stored) {
+  using Access = detail::CacheAccess;
+  if (detail::isQuantized(stored))
+    throw ArgumentError(
+        detail::message({"expected a type of floating-point numbers for keys and values, got ", nameOf(stored)}));
+  data_ = detail::AlignedBuffer<std::byte>(Access::pages(capacity) * Access::pageElements(n_head, head_size) *
+                                           detail::elementSize<Scalar>(stored));
+}
+
+template <FloatingScalar Scalar>
+Matrix<Scalar> LayerCache<Scalar>::keys() const {
+  return detail::CacheAccess::gather(*this, detail::kPage, [this](Index head, Index position) {
+    return detail::CacheAccess::keyOffset(*this, head, position);
+  });
+}
+
+template <FloatingScalar Scalar>
+Matrix<Scalar> LayerCache<Scalar>::values() const {
+  return detail::CacheAccess::gather(
+      *this, 1, [this](Index head, Index position) { return detail::CacheAccess::valueOffset(*this, head, position); });
+}
+
+template <FloatingScalar Scalar>
+void LayerCache<Scalar>::truncate(Index length) {
+  if (length < 0 || length > length_)
+    throw ArgumentError(detail::message({"truncate: expected a length from 0 to ", length_, ", got ", length}));
+  length_ = length;
+}
+
+template <FloatingScalar Scalar>
+LayerCache<Scalar> LayerCache<Scalar>::clone() const {
+  LayerCache copy(n_head_, head_size_, capacity_, stored_);
+  const Index pages = detail::CacheAccess::pages(length_);
+  std::copy_n(data_.data(),
+              pages * detail::CacheAccess::pageElements(n_head_, head_size_) * detail::elementSize<Scalar>(stored_),
+              copy.data_.data());
+  copy.length_ = length_;
+  return copy;
+}
+
+template <FloatingScalar Scalar>
+ModelCache<Scalar>::ModelCache(const Weights<Scalar>& weights, StoredType stored) {
+  const Config& config = weights.config;
+  for (Index layer = 0; layer < config.n_layer; ++layer)
+    layers_.emplace_back(config.n_head, config.headSize(), config.n_positions, stored);
+}
+
+template <FloatingScalar Scalar>
+Index ModelCache<Scalar>::bytes() const {
+  Index bytes = 0;
+  for (const LayerCache<Scalar>& layer : layers_) bytes += layer.bytes();
+  return bytes;
+}
+
+template <FloatingScalar Scalar>
+const LayerCache<Scalar>& ModelCache<Scalar>::layer(Index index) const {
+  if (index < 0 || index >= layers())
+    throw ArgumentError(detail::message({"expected a layer from 0 to ", layers() - 1, ", got ", index}));
+  return layers_[static_cast<std::size_t>(index)];
+}
+
+template <FloatingScalar Scalar>
+LayerCache<Scalar>& ModelCache<Scalar>::layer(Index index) {
+  return const_cast<LayerCache<Scalar>&>(std::as_const(*this).layer(index));
+}
+
+template <FloatingScalar Scalar>
+void ModelCache<Scalar>::truncate(Index length) {
+  for (LayerCache<Scalar>& layer : layers_) layer.truncate(length);
+}
+
+template <FloatingScalar Scalar>
+ModelCache<Scalar> ModelCache<Scalar>::clone() const {
+  ModelCache copy;
+  for (const LayerCache<Scalar>& layer : layers_) copy.layers_.push_back(layer.clone());
+  return copy;
+}
+
+}}  // namespace driftless::DRIFTLESS_ABI

@@ -1,0 +1,275 @@
+#pragma once
+
+#include <algorithm>
+
+#include "driftless/detail/messages.hpp"
+#include "driftless/detail/model/block.hpp"
+#include "driftless/error.hpp"
+#include "driftless/forward.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI {
+
+namespace detail {
+
+/// Rows that go through the model together. Longer prompts are run in pieces, which bounds the room they need.
+inline constexpr Index kMaxStepRows = 512;
+
+/// Throws before a step writes anything if a chunk's ids can't go on from its cache.
+template <class Scalar>
+void checkChunk(const Chunk<Scalar>& chunk, const Weights<Scalar>& weights) {
+  const Config& config = weights.config;
+  const ModelCache<Scalar>& cache = *chunk.cache;
+  if (cache.layers() != config.n_layer || cache.capacity() != config.n_positions ||
+      cache.layer(0).heads() != config.n_head || cache.layer(0).headSize() != config.headSize())
+    throw ArgumentError("the cache was made for a model of another shape than these weights");
+  for (Index layer = 1; layer < cache.layers(); ++layer)
+    if (cache.layer(layer).length() != cache.length())
+      throw ArgumentError(detail::message({"the cache's layers are out of step: layer 0 holds ", cache.length(),
+                                           " positions, layer ", layer, " holds ", cache.layer(layer).length()}));
+  checkIds(chunk.ids, config);
+  const Index left = config.n_positions - cache.length();
+  if (static_cast<Index>(chunk.ids.size()) > left)
+    throw ContextFull(detail::message({"expected at most ", left, " more tokens (n_positions is ", config.n_positions,
+                                       ", the cache holds ", cache.length(), "), got ", chunk.ids.size()}));
+}
+
+template <class Scalar>
+void checkChunks(std::span<const Chunk<Scalar>> chunks, const Weights<Scalar>& weights) {
+  if (chunks.empty()) throw ArgumentError("expected at least one sequence, got none");
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    if (chunks[i].cache == nullptr)
+      throw ArgumentError(detail::message({"expected a cache for sequence ", i, ", got none"}));
+    checkChunk(chunks[i], weights);
+    for (std::size_t j = 0; j < i; ++j)
+      if (chunks[i].cache == chunks[j].cache)
+        throw ArgumentError(detail::message(
+            {"expected a cache of its own for every sequence, got the same one for sequences ", j, " and ", i}));
+  }
+}
+
+inline void checkPosition(Index position, Index length) {
+  if (position != length)
+    throw ArgumentError(
+        detail::message({"decodeStep: expected position ", length, ", the cache's length, got ", position}));
+}
+
+/// logits [T, V], row after row, of final hidden states x [T, C].
+template <class Scalar>
+void unembed(const PaddedRows<Scalar>& x, const Weights<Scalar>& weights, ThreadPool& pool, Scalar* logits) {
+  const Index V = weights.config.vocab_size;
+  multiply(x, weights.unembedding(), pool, Destination<Scalar>{logits, V, V});
+}
+
+/// Tells an observer what stands between two blocks.
+template <class Scalar>
+void showHiddenStates(const Step<Scalar>& step) {
+  if (step.observer == nullptr || !step.observer->hidden_states) return;
+  for (const Segment<Scalar>& segment : step.segments)
+    step.observer->hidden_states(
+        {step.layer,
+         {step.x.row(segment.first_row), segment.rows, step.x.cols(), Eigen::OuterStride<>(step.x.stride())},
+         segment.sequence,
+         segment.position});
+}
+
+/// A step of several chunks, which go through the model a piece at a time. Their caches are written but do not grow
+/// before commit(): if anything throws on the way, they are as they were.
+template <class Scalar>
+class ForwardPass {
+ public:
+  ForwardPass(std::span<const Chunk<Scalar>> chunks, const Weights<Scalar>& weights, Workspace<Scalar>& workspace,
+              const Observer<Scalar>& observer)
+      : chunks_(chunks), weights_(weights), step_(workspace.step()) {
+    step_.observer = &observer;
+  }
+  ForwardPass(const ForwardPass&) = delete;
+  ForwardPass& operator=(const ForwardPass&) = delete;
+  ~ForwardPass() { step_.observer = nullptr; }
+
+  /// Runs up to kMaxStepRows of the ids that are left, and leaves ln_f's output in step.normed, a row for each of
+  /// step.segments' rows. False if no ids are left.
+  bool runPiece() {
+    const Index rows = cutPiece();
+    if (rows == 0) return false;
+    embed(rows);
+    for (step_.layer = 0; step_.layer < weights_.config.n_layer; ++step_.layer) {
+      for (Segment<Scalar>& segment : step_.segments) segment.cache = &layerCache(segment);
+      showHiddenStates(step_);
+      blockStep(step_, weights_.h[static_cast<std::size_t>(step_.layer)]);
+    }
+    showHiddenStates(step_);
+    layerNorm(step_.x, weights_.ln_f, step_.pool, step_.normed);
+    step_.tell(Part::norm);
+    return true;
+  }
+
+  /// Makes all positions that were run part of the caches.
+  void commit() {
+    for (const Chunk<Scalar>& chunk : chunks_)
+      for (Index layer = 0; layer < weights_.config.n_layer; ++layer)
+        CacheAccess::grow(chunk.cache->layer(layer), static_cast<Index>(chunk.ids.size()));
+  }
+
+ private:
+  /// Sets the next piece's segments and returns the number of its rows.
+  Index cutPiece() {
+    Index rows = 0;
+    step_.segments.clear();
+    while (chunk_ < chunks_.size() && rows < kMaxStepRows) {
+      const Chunk<Scalar>& chunk = chunks_[chunk_];
+      const Index ids = static_cast<Index>(chunk.ids.size());
+      const Index count = (std::min)(kMaxStepRows - rows, ids - id_);
+      step_.segments.push_back(
+          {nullptr, rows, count, static_cast<Index>(chunk_), chunk.cache->length() + id_, chunk.ids.data() + id_});
+      rows += count;
+      id_ += count;
+      if (id_ == ids) ++chunk_, id_ = 0;
+    }
+    return rows;
+  }
+
+  void embed(Index rows) {
+    step_.x.resize(rows, weights_.config.n_embd);
+    step_.pool.parallelFor(static_cast<Index>(step_.segments.size()), [&](Index index, int) {
+      const Segment<Scalar>& segment = step_.segments[static_cast<std::size_t>(index)];
+      step_.pool.parallelFor(segment.rows, [&](Index row, int) {  // alone, if there are several segments
+        weights_.wte.columns.addColumn(segment.ids[row], weights_.wpe.row(segment.position + row).data(),
+                                       step_.x.row(segment.first_row + row));
+      });
+    });
+    step_.tell(Part::embedding);
+  }
+
+  LayerCache<Scalar>& layerCache(const Segment<Scalar>& segment) const {
+    return chunks_[static_cast<std::size_t>(segment.sequence)].cache->layer(step_.layer);
+  }
+
+  std::span<const Chunk<Scalar>> chunks_;
+  const Weights<Scalar>& weights_;
+  Step<Scalar>& step_;
+  std::size_t chunk_ = 0;  ///< the first that is not run to its end
+  Index id_ = 0;           ///< how many of its ids are
+};
+
+/// Runs the chunks through the model and writes the logits [B, V] of each one's last id, row after row.
+template <class Scalar>
+void lastLogits(std::span<const Chunk<Scalar>> chunks, const Weights<Scalar>& weights, Workspace<Scalar>& workspace,
+                const Observer<Scalar>& observer, Scalar* logits) {
+  Step<Scalar>& step = workspace.step();
+  step.last.resize(static_cast<Index>(chunks.size()), weights.config.n_embd);
+  ForwardPass<Scalar> pass(chunks, weights, workspace, observer);
+  while (pass.runPiece())
+    for (const Segment<Scalar>& segment : step.segments)
+      std::copy_n(step.normed.row(segment.first_row + segment.rows - 1), weights.config.n_embd,
+                  step.last.row(segment.sequence));
+  unembed(step.last, weights, step.pool, logits);
+  step.tell(Part::unembedding);
+  pass.commit();
+}
+
+}  // namespace detail
+
+template <FloatingScalar Scalar>
+const RowVector<Scalar>& prefill(std::span<const int> promptIds, const Weights<Scalar>& weights,
+                                 ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
+                                 const std::type_identity_t<Observer<Scalar>>& observer) {
+  const Chunk<Scalar> chunk{promptIds, &cache};
+  detail::checkChunk(chunk, weights);
+  RowVector<Scalar>& logits = workspace.step().logits;
+  logits.resize(weights.config.vocab_size);
+  detail::lastLogits(std::span(&chunk, 1), weights, workspace, observer, logits.data());
+  return logits;
+}
+
+template <FloatingScalar Scalar>
+RowVector<Scalar> prefill(std::span<const int> promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
+                          const std::type_identity_t<Observer<Scalar>>& observer) {
+  Workspace<Scalar> workspace(weights.threads);
+  return prefill(promptIds, weights, cache, workspace, observer);
+}
+
+template <FloatingScalar Scalar>
+const RowVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
+                                    Workspace<Scalar>& workspace,
+                                    const std::type_identity_t<Observer<Scalar>>& observer) {
+  detail::checkPosition(position, cache.length());
+  return prefill(std::span(&id, 1), weights, cache, workspace, observer);
+}
+
+template <FloatingScalar Scalar>
+RowVector<Scalar> decodeStep(int id, Index position, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
+                             const std::type_identity_t<Observer<Scalar>>& observer) {
+  Workspace<Scalar> workspace(weights.threads);
+  return decodeStep(id, position, weights, cache, workspace, observer);
+}
+
+template <FloatingScalar Scalar>
+Matrix<Scalar> prefillLogits(std::span<const int> promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
+                             Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
+  const Chunk<Scalar> chunk{promptIds, &cache};
+  detail::checkChunk(chunk, weights);
+  const detail::Step<Scalar>& step = workspace.step();
+  Matrix<Scalar> logits(static_cast<Index>(promptIds.size()), weights.config.vocab_size);
+  detail::ForwardPass<Scalar> pass(std::span(&chunk, 1), weights, workspace, observer);
+  while (pass.runPiece()) {
+    const Index first = step.segments.front().position - cache.length();
+    detail::unembed(step.normed, weights, step.pool, logits.row(first).data());
+    step.tell(Part::unembedding);
+  }
+  pass.commit();
+  return logits;
+}
+
+template <FloatingScalar Scalar>
+Matrix<Scalar> prefillLogits(std::span<const int> promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
+                             const std::type_identity_t<Observer<Scalar>>& observer) {
+  Workspace<Scalar> workspace(weights.threads);
+  return prefillLogits(promptIds, weights, cache, workspace, observer);
+}
+
+template <FloatingScalar Scalar>
+const Matrix<Scalar>& prefill(const std::vector<Chunk<Scalar>>& chunks, const Weights<Scalar>& weights,
+                              Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
+  detail::checkChunks(std::span(chunks), weights);
+  Matrix<Scalar>& logits = workspace.step().batch_logits;
+  logits.resize(static_cast<Index>(chunks.size()), weights.config.vocab_size);
+  detail::lastLogits(std::span(chunks), weights, workspace, observer, logits.data());
+  return logits;
+}
+
+template <FloatingScalar Scalar>
+const Matrix<Scalar>& decodeStep(std::span<const int> ids, std::span<const Index> positions,
+                                 const Weights<Scalar>& weights, const std::vector<ModelCache<Scalar>*>& caches,
+                                 Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
+  if (ids.size() != caches.size() || positions.size() != caches.size())
+    throw ArgumentError(detail::message({"decodeStep: expected an id and a position for each of ", caches.size(),
+                                         " caches, got ", ids.size(), " ids and ", positions.size(), " positions"}));
+  std::vector<Chunk<Scalar>> chunks;
+  for (std::size_t i = 0; i < caches.size(); ++i) {
+    if (caches[i] != nullptr) detail::checkPosition(positions[i], caches[i]->length());
+    chunks.push_back({ids.subspan(i, 1), caches[i]});
+  }
+  return prefill(chunks, weights, workspace, observer);
+}
+
+template <FloatingScalar Scalar>
+RowVector<Scalar> embedToken(int id, Index position, const Weights<Scalar>& weights) {
+  checkIds(std::span(&id, 1), weights.config);
+  if (position < 0 || position >= weights.config.n_positions)
+    throw ArgumentError(
+        detail::message({"expected a position from 0 to ", weights.config.n_positions - 1, ", got ", position}));
+  RowVector<Scalar> out(weights.config.n_embd);
+  weights.wte.columns.addColumn(id, weights.wpe.row(position).data(), out.data());
+  return out;
+}
+
+template <FloatingScalar Scalar>
+Matrix<Scalar> unembed(const std::type_identity_t<Matrix<Scalar>>& x, const Weights<Scalar>& weights) {
+  detail::checkWidth(x, weights.config.n_embd);
+  Matrix<Scalar> logits(x.rows(), weights.config.vocab_size);
+  detail::ThreadPool pool(1);
+  detail::unembed(detail::PaddedRows<Scalar>(x), weights, pool, logits.data());
+  return logits;
+}
+
+}}  // namespace driftless::DRIFTLESS_ABI

@@ -1,0 +1,200 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <utility>
+
+#include "driftless/detail/kernels/lanes.hpp"
+#include "driftless/detail/messages.hpp"
+#include "driftless/detail/stored/elements.hpp"
+#include "driftless/detail/threads/thread_pool.hpp"
+#include "driftless/error.hpp"
+#include "driftless/weights.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI {
+
+namespace detail {
+
+template <class Scalar>
+PackedMatrix<Scalar>::PackedMatrix(Index in, Index out, StoredType stored, Arena& arena)
+    : in_(in), out_(out), stored_(stored), data_(in * roundUpToLanes(out) * elementSize<Scalar>(stored), arena) {
+  if (isQuantized(stored)) scales_ = AlignedBuffer<float>(roundUpToLanes(out), arena);
+}
+
+template <class Scalar>
+Index PackedMatrix<Scalar>::bytesFor(Index in, Index out, StoredType stored) {
+  return Arena::bytesFor<std::byte>(in * roundUpToLanes(out) * elementSize<Scalar>(stored)) +
+         (isQuantized(stored) ? Arena::bytesFor<float>(roundUpToLanes(out)) : 0);
+}
+
+template <class Scalar>
+Index PackedMatrix<Scalar>::panels() const {
+  return widePanels() + (roundUpToLanes(out_) - widePanels() * kPanelWidth) / kLanes;
+}
+
+template <class Scalar>
+Index PackedMatrix<Scalar>::panelColumn(Index panel) const {
+  return panel < widePanels() ? panel * kPanelWidth : widePanels() * kPanelWidth + (panel - widePanels()) * kLanes;
+}
+
+template <class Scalar>
+Index PackedMatrix<Scalar>::panelOffset(Index panel) const {
+  return panelColumn(panel) * in_ * elementSize<Scalar>(stored_);
+}
+
+template <class Scalar>
+bool PackedMatrix<Scalar>::setPanel(Index panel, const Scalar* values) {
+  float* const scales = scales_.data() != nullptr ? scales_.data() + panelColumn(panel) : nullptr;
+  std::byte* const to = data_.data() + panelOffset(panel);
+  return withElement<Scalar>(stored_, [&]<class Element>(std::type_identity<Element>) {
+    return storePanel(values, in_, panelWidth(panel), reinterpret_cast<Element*>(to), scales);
+  });
+}
+
+template <class Scalar>
+void PackedMatrix<Scalar>::addColumn(Index column, const Scalar* addend, Scalar* sums) const {
+  const Index width = column < widePanels() * kPanelWidth ? kPanelWidth : kLanes;
+  const Index first = column / width * width;
+  withElement<Scalar>(stored_, [&]<class Element>(std::type_identity<Element>) {
+    const Element* const elements = reinterpret_cast<const Element*>(data_.data()) + first * in_ + (column - first);
+    for (Index i = 0; i < in_; ++i) {
+      const Scalar element = static_cast<Scalar>(elements[i * width]);
+      sums[i] = scales() != nullptr ? fusedMultiplyAdd(element, static_cast<Scalar>(scales()[column]), addend[i])
+                                    : element + addend[i];
+    }
+  });
+}
+
+/// Where the tensors of a model are packed.
+template <class Scalar>
+struct Packer {
+  StoredType stored;
+  ThreadPool& pool;
+  Arena& arena;
+  Index plain_bytes = 0;  ///< of tensors outside the arena
+
+  /// Each returns false if a number is beyond what the stored type can hold.
+  bool pack(const TensorView& tensor, RowVector<Scalar>& vector) {
+    vector.setZero(roundUpToLanes(tensor.cols));
+    plain_bytes += vector.size() * static_cast<Index>(sizeof(Scalar));
+    readElements(tensor, 0, 0, tensor.cols, vector.data());
+    return true;
+  }
+
+  bool pack(const TensorView& tensor, Matrix<Scalar>& matrix) {
+    matrix.resize(tensor.rows, tensor.cols);
+    plain_bytes += matrix.size() * static_cast<Index>(sizeof(Scalar));
+    for (Index row = 0; row < tensor.rows; ++row) readElements(tensor, row, 0, tensor.cols, matrix.row(row).data());
+    return true;
+  }
+
+  bool pack(const TensorView& tensor, PackedMatrix<Scalar>& matrix) {
+    matrix = PackedMatrix<Scalar>(tensor.rows, tensor.cols, stored, arena);
+    return packPanels(matrix, [&](Index column, Index width, Scalar* numbers) {
+      const Index count = (std::min)(width, tensor.cols - column);
+      for (Index row = 0; row < tensor.rows; ++row) readElements(tensor, row, column, count, numbers + row * width);
+    });
+  }
+
+  bool pack(const TensorView& tensor, Embedding<Scalar>& embedding) {
+    embedding.columns = PackedMatrix<Scalar>(tensor.cols, tensor.rows, stored, arena);
+    return packPanels(embedding.columns, [&](Index token, Index width, Scalar* numbers) {
+      RowVector<Scalar> row(tensor.cols);
+      for (Index i = 0; i < (std::min)(width, tensor.rows - token); ++i) {
+        readElements(tensor, token + i, 0, tensor.cols, row.data());
+        for (Index c = 0; c < tensor.cols; ++c) numbers[c * width + i] = row[c];
+      }
+    });
+  }
+
+  /// Fills a matrix panel by panel: read(column, width, numbers) writes the numbers of columns [column, column + width)
+  /// to numbers [in, width], which are zero before.
+  template <class Read>
+  bool packPanels(PackedMatrix<Scalar>& matrix, Read read) {
+    std::atomic<bool> fits = true;
+    pool.parallelFor(matrix.panels(), [&](Index panel, int) {
+      const Index width = matrix.panelWidth(panel);
+      AlignedBuffer<Scalar> numbers(matrix.in() * width);
+      std::fill_n(numbers.data(), numbers.size(), Scalar(0));
+      read(matrix.panelColumn(panel), width, numbers.data());
+      if (!matrix.setPanel(panel, numbers.data())) fits = false;
+    });
+    return fits;
+  }
+};
+
+/// What a tensor [rows, cols] will take up in the arena.
+template <class Scalar>
+Index arenaBytes(const PackedMatrix<Scalar>&, Index rows, Index cols, StoredType stored) {
+  return PackedMatrix<Scalar>::bytesFor(rows, cols, stored);
+}
+template <class Scalar>
+Index arenaBytes(const Embedding<Scalar>&, Index rows, Index cols, StoredType stored) {
+  return PackedMatrix<Scalar>::bytesFor(cols, rows, stored);
+}
+template <class Plain>
+Index arenaBytes(const Eigen::PlainObjectBase<Plain>&, Index, Index, StoredType) {
+  return 0;
+}
+
+/// Views of the parameters' own memory, by name.
+template <class Scalar>
+std::map<std::string, TensorView> viewsOf(const Parameters<Scalar>& parameters) {
+  checkParameters(parameters);
+  std::map<std::string, TensorView> views;
+  forEachTensor(parameters, [&](const std::string& name, const auto& tensor, Index rows, Index cols) {
+    views[name] = {std::is_same_v<Scalar, double> ? DType::F64 : DType::F32, rows, cols,
+                   reinterpret_cast<const std::byte*>(tensor.data())};
+  });
+  return views;
+}
+
+}  // namespace detail
+
+template <FloatingScalar Scalar>
+Weights<Scalar>::Weights(const Config& model_config, bool has_lm_head, const TensorSource& source, LoadOptions options)
+    : config(model_config), stored(options.stored), threads(std::move(options.threads)) {
+  checkConfig(config);
+  h.resize(static_cast<std::size_t>(config.n_layer));
+  if (has_lm_head) lm_head.emplace();
+  Index arena_bytes = 0;
+  forEachTensor(*this, [&](const std::string&, const auto& tensor, Index rows, Index cols) {
+    arena_bytes += detail::arenaBytes(tensor, rows, cols, stored);
+  });
+  detail::Arena arena(arena_bytes);
+  detail::Packer<Scalar> packer{stored, threads.pool(), arena};
+  forEachTensor(*this, [&](const std::string& name, auto& tensor, Index rows, Index cols) {
+    const TensorView view = source(name);
+    if (view.rows != rows || view.cols != cols)
+      throw ArgumentError(detail::message({name, ": expected shape ", detail::shapeText({rows, cols}), ", got ",
+                                           detail::shapeText({view.rows, view.cols})}));
+    if (!packer.pack(view, tensor))
+      throw ArgumentError(detail::message(
+          {name, ": expected numbers that the stored type of the weights can hold, found larger ones"}));
+  });
+  bytes_ = arena_bytes + packer.plain_bytes;
+
+  const auto describe = [&](LayerNorm<Scalar>& norm) {
+    norm.width = config.n_embd;
+    norm.epsilon = static_cast<Scalar>(config.layer_norm_epsilon);
+  };
+  describe(ln_f);
+  for (std::size_t layer = 0; layer < h.size(); ++layer) {
+    Block<Scalar>& block = h[layer];
+    describe(block.ln_1);
+    describe(block.ln_2);
+    block.attn.score_scale = static_cast<Scalar>(config.scoreScale(static_cast<Index>(layer)));
+    block.attn.n_head = config.n_head;
+    block.mlp.activation_function = config.activation_function;
+  }
+}
+
+template <FloatingScalar Scalar>
+Weights<Scalar>::Weights(const Parameters<Scalar>& parameters, LoadOptions options)
+    : Weights(
+          parameters.config, parameters.lm_head.has_value(),
+          [views = detail::viewsOf(parameters)](const std::string& name) { return views.at(name); },
+          std::move(options)) {}
+
+}}  // namespace driftless::DRIFTLESS_ABI

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "driftless/cache.hpp"
+#include "driftless/detail/kernels/padded_rows.hpp"
+#include "driftless/detail/threads/thread_pool.hpp"
+#include "driftless/observer.hpp"
+#include "driftless/workspace.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI {
+
+namespace detail {
+
+/// Consecutive new rows of one sequence among the rows of a step, and the layer's cache that they go on from.
+template <class Scalar>
+struct Segment {
+  LayerCache<Scalar>* cache;
+  Index first_row;
+  Index rows;
+  Index sequence;  ///< which of the step's chunks
+  Index position;  ///< of the first row
+  const int* ids;  ///< of the rows, if a step begins with tokens
+};
+
+/// A step under way: the threads, the rows and the room for its intermediate results.
+template <class Scalar>
+struct Step {
+  ThreadPool& pool;
+  const Observer<Scalar>* observer = nullptr;
+  std::vector<Segment<Scalar>> segments = {};
+  Index layer = 0;                   ///< which one the step is in
+  PaddedRows<Scalar> x = {};         ///< [T, C] residual stream
+  PaddedRows<Scalar> normed = {};    ///< [T, C] LayerNorm's output
+  PaddedRows<Scalar> qkv = {};       ///< [T, 3C]
+  PaddedRows<Scalar> mixed = {};     ///< [T, C] values mixed by attention, heads side by side
+  PaddedRows<Scalar> hidden = {};    ///< [T, n_inner] the MLP's hidden layer
+  PaddedRows<Scalar> scores = {};    ///< [threads * kTileRows, positions + D padded] attention of one tile per thread
+  PaddedRows<Scalar> last = {};      ///< [B, C] normed of each sequence's last row
+  RowVector<Scalar> logits = {};     ///< [V] of one sequence
+  Matrix<Scalar> batch_logits = {};  ///< [B, V] of several
+
+  void tell(Part part) const {
+    if (observer != nullptr && observer->part) observer->part(part);
+  }
+};
+
+}  // namespace detail
+
+template <FloatingScalar Scalar>
+Workspace<Scalar>::Workspace(Threads threads)
+    : threads_(std::move(threads)), step_(new detail::Step<Scalar>{threads_.pool()}) {}
+template <FloatingScalar Scalar>
+Workspace<Scalar>::Workspace(Workspace&&) noexcept = default;
+template <FloatingScalar Scalar>
+Workspace<Scalar>& Workspace<Scalar>::operator=(Workspace&&) noexcept = default;
+template <FloatingScalar Scalar>
+Workspace<Scalar>::~Workspace() = default;
+
+template <FloatingScalar Scalar>
+Index Workspace<Scalar>::bytes() const {
+  Index bytes = (step_->logits.size() + step_->batch_logits.size()) * static_cast<Index>(sizeof(Scalar));
+  for (const auto* rows :
+       {&step_->x, &step_->normed, &step_->qkv, &step_->mixed, &step_->hidden, &step_->scores, &step_->last})
+    bytes += rows->bytes();
+  return bytes;
+}
+
+}}  // namespace driftless::DRIFTLESS_ABI

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <span>
+
+#include "driftless/config.hpp"
+#include "driftless/detail/abi.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI {
+
+/// How the next token is drawn. The defaults are greedy.
+struct Sampling {
+  double temperature = 0;  ///< logits are divided by it; 0 takes the largest
+  int top_k = 0;           ///< only the k largest logits are in the draw; 0: all
+  double top_p = 1;        ///< and of these only the most likely ones, up to a total probability of p (Holtzman 2020)
+  std::uint64_t seed = 0;  ///< of the engine that the draws come from
+};
+
+/// Throws ArgumentError for a value out of range, naming it.
+void checkSampling(const Sampling& sampling);
+
+namespace detail {
+template <class Scalar>
+int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine);
+}
+
+/// Draws a token id by temperature, then top_k, then top_p, with one number from the engine; at temperature 0 it is
+/// argmax and draws none. The same logits and engine give the same id on every platform. A NaN logit is never drawn.
+/// Throws ArgumentError for bad settings and if there is nothing but NaN.
+template <class Logits>
+int sample(const Eigen::MatrixBase<Logits>& logits, const Sampling& sampling, std::mt19937_64& engine) {
+  using Scalar = typename Logits::Scalar;
+  const Eigen::Ref<const RowVector<Scalar>> row = logits;  // copied only if it does not lie in one piece
+  return detail::sample(std::span<const Scalar>(row.data(), static_cast<std::size_t>(row.size())), sampling, engine);
+}
+
+}}  // namespace driftless::DRIFTLESS_ABI
+
+#ifndef DRIFTLESS_COMPILED
+#include "driftless/detail/model/sample.hpp"
+#endif

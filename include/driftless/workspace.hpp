@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+
+#include "driftless/config.hpp"
+#include "driftless/detail/abi.hpp"
+#include "driftless/threads.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI {
+
+namespace detail {
+template <class Scalar>
+struct Step;
+}
+
+/// What steps compute in: threads, room for intermediate results, and the logits of the last step. It serves any number
+/// of caches, one step at a time. Its room grows with the largest step and is kept, so that a step no larger than one
+/// before it allocates nothing.
+template <FloatingScalar Scalar = float>
+class Workspace {
+ public:
+  /// Steps are shared out among these threads.
+  explicit Workspace(Threads threads = Threads());
+  Workspace(Workspace&&) noexcept;             ///< the other one may only be assigned to or destroyed afterwards
+  Workspace& operator=(Workspace&&) noexcept;  ///< likewise
+  ~Workspace();
+
+  /// What steps are shared out among.
+  const Threads& threads() const { return threads_; }
+  /// The memory that it holds.
+  Index bytes() const;
+
+  /// For the library's own steps.
+  detail::Step<Scalar>& step() { return *step_; }
+
+ private:
+  Threads threads_;
+  std::unique_ptr<detail::Step<Scalar>> step_;
+};
+
+}}  // namespace driftless::DRIFTLESS_ABI
+
+#ifndef DRIFTLESS_COMPILED
+#include "driftless/detail/model/workspace.hpp"
+#endif

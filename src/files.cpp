@@ -1,0 +1,27 @@
+// The compiled library: config.hpp, tensor.hpp, parameters.hpp, safetensors.hpp and checkpoint.hpp.
+
+#include <cstdint>
+#include <filesystem>
+
+#include "driftless/detail/files/checkpoint.hpp"
+#include "driftless/detail/files/config_json.hpp"
+#include "driftless/detail/files/safetensors.hpp"
+#include "driftless/detail/files/tensor.hpp"
+#include "driftless/detail/model/parameters.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI {
+
+template void readElements(const TensorView&, Index, Index, Index, float*);
+template void readElements(const TensorView&, Index, Index, Index, double*);
+template Parameters<float> emptyParameters(const Config&, bool);
+template Parameters<double> emptyParameters(const Config&, bool);
+template Parameters<float> randomParameters(const Config&, std::uint64_t, bool);
+template Parameters<double> randomParameters(const Config&, std::uint64_t, bool);
+template void checkParameters(const Parameters<float>&);
+template void checkParameters(const Parameters<double>&);
+template Parameters<float> loadParameters(const std::filesystem::path&);
+template Parameters<double> loadParameters(const std::filesystem::path&);
+template Weights<float> loadWeights(const std::filesystem::path&, LoadOptions);
+template Weights<double> loadWeights(const std::filesystem::path&, LoadOptions);
+
+}}  // namespace driftless::DRIFTLESS_ABI

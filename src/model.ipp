@@ -1,0 +1,47 @@
+// Included by model_float.cpp and model_double.cpp: everything that steps are made of, for one Scalar.
+
+#include "driftless/detail/model/generate.hpp"
+#include "driftless/detail/model/weights.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI {
+
+template class detail::PackedMatrix<Scalar>;
+template struct Weights<Scalar>;
+template class LayerCache<Scalar>;
+template class ModelCache<Scalar>;
+template class Workspace<Scalar>;
+
+template Matrix<Scalar> layerNorm(const Matrix<Scalar>&, const LayerNorm<Scalar>&);
+template Matrix<Scalar> attnStep(const Matrix<Scalar>&, const Attention<Scalar>&, LayerCache<Scalar>&);
+template Matrix<Scalar> mlp(const Matrix<Scalar>&, const Mlp<Scalar>&);
+template Matrix<Scalar> blockStep(const Matrix<Scalar>&, const Block<Scalar>&, LayerCache<Scalar>&);
+template RowVector<Scalar> embedToken(int, Index, const Weights<Scalar>&);
+template Matrix<Scalar> unembed(const Matrix<Scalar>&, const Weights<Scalar>&);
+
+template RowVector<Scalar> prefill(std::span<const int>, const Weights<Scalar>&, ModelCache<Scalar>&,
+                                   const Observer<Scalar>&);
+template const RowVector<Scalar>& prefill(std::span<const int>, const Weights<Scalar>&, ModelCache<Scalar>&,
+                                          Workspace<Scalar>&, const Observer<Scalar>&);
+template const Matrix<Scalar>& prefill(const std::vector<Chunk<Scalar>>&, const Weights<Scalar>&, Workspace<Scalar>&,
+                                       const Observer<Scalar>&);
+template Matrix<Scalar> prefillLogits(std::span<const int>, const Weights<Scalar>&, ModelCache<Scalar>&,
+                                      const Observer<Scalar>&);
+template Matrix<Scalar> prefillLogits(std::span<const int>, const Weights<Scalar>&, ModelCache<Scalar>&,
+                                      Workspace<Scalar>&, const Observer<Scalar>&);
+template RowVector<Scalar> decodeStep(int, Index, const Weights<Scalar>&, ModelCache<Scalar>&,
+                                      const Observer<Scalar>&);
+template const RowVector<Scalar>& decodeStep(int, Index, const Weights<Scalar>&, ModelCache<Scalar>&,
+                                             Workspace<Scalar>&, const Observer<Scalar>&);
+template const Matrix<Scalar>& decodeStep(std::span<const int>, std::span<const Index>, const Weights<Scalar>&,
+                                          const std::vector<ModelCache<Scalar>*>&, Workspace<Scalar>&,
+                                          const Observer<Scalar>&);
+
+template std::vector<Generation> generateTokens(const std::vector<std::vector<int>>&, const GenerateOptions&,
+                                                const Weights<Scalar>&, std::vector<ModelCache<Scalar>>&,
+                                                Workspace<Scalar>&, const OnToken&);
+template std::vector<Generation> generateTokens(const std::vector<std::vector<int>>&, const GenerateOptions&,
+                                                const Weights<Scalar>&, const OnToken&);
+template Generation generateTokens(std::span<const int>, const GenerateOptions&, const Weights<Scalar>&,
+                                   const std::function<bool(int)>&);
+
+}}  // namespace driftless::DRIFTLESS_ABI

@@ -1,0 +1,2 @@
+using Scalar = double;
+#include "model.ipp"

@@ -1,0 +1,2 @@
+using Scalar = float;
+#include "model.ipp"

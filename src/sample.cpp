@@ -1,0 +1,8 @@
+#include "driftless/detail/model/sample.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI {
+
+template int detail::sample(std::span<const float>, const Sampling&, std::mt19937_64&);
+template int detail::sample(std::span<const double>, const Sampling&, std::mt19937_64&);
+
+}}  // namespace driftless::DRIFTLESS_ABI

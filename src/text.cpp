@@ -1,0 +1,3 @@
+// The compiled library: tokenizer.hpp.
+
+#include "driftless/detail/text/tokenizer.hpp"

@@ -1,0 +1,3 @@
+#include "learner/precompiled.hpp"
+
+DRIFTLESS_EIGEN_PRODUCTS()

@@ -1,0 +1,216 @@
+#include "driftless/sample.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "driftless/argmax.hpp"
+#include "driftless/error.hpp"
+#include "support/fixtures.hpp"
+
+using namespace driftless;
+using namespace driftless::test;
+
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+RowVector<float> logitsOf(const std::vector<float>& values) {
+  return Eigen::Map<const RowVector<float>>(values.data(), static_cast<Index>(values.size()));
+}
+
+std::vector<int> draw(const RowVector<float>& logits, const Sampling& sampling, int count) {
+  std::mt19937_64 engine(sampling.seed);
+  std::vector<int> ids;
+  for (int i = 0; i < count; ++i) ids.push_back(sample(logits, sampling, engine));
+  return ids;
+}
+
+/// What `sample` is to draw, in the plainest way: every token is sorted, weighed and looked at.
+int plainSample(const RowVector<float>& logits, const Sampling& sampling, std::mt19937_64& engine) {
+  std::vector<int> ids;
+  for (int id = 0; id < logits.size(); ++id)
+    if (!std::isnan(logits[id])) ids.push_back(id);
+  std::ranges::stable_sort(ids, [&](int a, int b) { return logits[a] > logits[b]; });
+  const double largest = static_cast<double>(logits[ids.front()]);
+  if (sampling.temperature == 0) return ids.front();
+  const auto weight = [&](int id) {
+    const double logit = static_cast<double>(logits[id]);
+    return logit == largest ? 1.0 : std::exp((logit - largest) / sampling.temperature);
+  };
+  const auto total = [&] {
+    return std::accumulate(ids.begin(), ids.end(), 0.0, [&](double sum, int id) { return sum + weight(id); });
+  };
+  if (sampling.top_k > 0) ids.resize(std::min(ids.size(), static_cast<std::size_t>(sampling.top_k)));
+  if (sampling.top_p < 1) {
+    const double enough = sampling.top_p * total();
+    double reached = 0;
+    std::size_t count = 0;
+    while (count < ids.size() && reached < enough) reached += weight(ids[count++]);
+    ids.resize(count);
+  }
+  if (sampling.top_k == 0 && sampling.top_p == 1) std::ranges::sort(ids);
+  const double target = static_cast<double>(engine() >> 11) * 0x1p-53 * total();
+  double reached = 0;
+  for (const int id : ids)
+    if ((reached += weight(id)) > target) return id;
+  return -1;
+}
+
+}  // namespace
+
+TEST_CASE("argmax: the first of the largest, never NaN") {
+  CHECK(argmax(logitsOf({1, 3, 2})) == 1);
+  CHECK(argmax(logitsOf({3, 1, 3})) == 0);
+  CHECK(argmax(logitsOf({1, 3, 3, 3})) == 1);
+  CHECK(argmax(logitsOf({-0.0f, 0.0f})) == 0);
+  CHECK(argmax(logitsOf({kNaN, -5, kNaN, -4})) == 3);
+  CHECK(argmax(logitsOf({kNaN, -kInfinity})) == 1);
+  CHECK(argmax(logitsOf({1, kInfinity, kInfinity})) == 1);
+  CHECK_THROWS_AS(argmax(logitsOf({})), ArgumentError);
+  CHECK_THROWS_WITH_AS(argmax(logitsOf({kNaN, kNaN})),
+                       "argmax: expected at least one logit that is a number, got 2 logits, all NaN", ArgumentError);
+}
+
+TEST_CASE("sample: temperature 0 is argmax and draws no number") {
+  std::mt19937_64 engine(5), untouched(5);
+  CHECK(sample(logitsOf({1, 3, 3}), Sampling(), engine) == 1);
+  CHECK(engine == untouched);
+  Sampling warm;
+  warm.temperature = 1;
+  sample(logitsOf({1, 3, 3}), warm, engine);
+  untouched.discard(1);
+  CHECK(engine == untouched);
+}
+
+TEST_CASE("sample: frequencies follow the softmax of logits over temperature, cut to top_k and top_p") {
+  const std::vector<float> values = {0.5f, 2.0f, -1.0f, 1.5f, kNaN, 2.0f, -kInfinity};
+  struct Case {
+    double temperature;
+    int top_k;
+    double top_p;
+    std::vector<int> in_the_draw;
+  };
+  for (const Case& c : {Case{1, 0, 1, {0, 1, 2, 3, 5}}, Case{0.5, 0, 1, {0, 1, 2, 3, 5}}, Case{3, 2, 1, {1, 5}},
+                        Case{1, 1, 1, {1}}, Case{1, 3, 1, {1, 3, 5}}, Case{1, 0, 0.69, {1, 5}}, Case{1, 0, 0.01, {1}},
+                        Case{1, 3, 0.99, {1, 3, 5}}, Case{1, 99, 0.98, {0, 1, 3, 5}}}) {
+    CAPTURE(c.temperature);
+    CAPTURE(c.top_k);
+    CAPTURE(c.top_p);
+    double total = 0;
+    std::map<int, double> expected;
+    for (const int id : c.in_the_draw)
+      total += expected[id] = std::exp(static_cast<double>(values[static_cast<std::size_t>(id)]) / c.temperature);
+    constexpr int kDraws = 20000;
+    std::map<int, int> seen;
+    for (const int id : draw(logitsOf(values), {c.temperature, c.top_k, c.top_p, 11}, kDraws)) ++seen[id];
+    CHECK(seen.size() == expected.size());
+    for (const auto& [id, count] : seen) {
+      REQUIRE(expected.contains(id));
+      const double share = expected[id] / total;
+      const double deviation = std::sqrt(share * (1 - share) / kDraws);
+      CHECK(std::abs(static_cast<double>(count) / kDraws - share) <= 4 * deviation);
+    }
+  }
+}
+
+TEST_CASE("sample: a seed draws the ids that an independent program drew") {
+  const nlohmann::json& golden = fixtureJson("sampling.json");
+  const RowVector<float> logits = logitsOf(golden.at("logits"));
+  for (const nlohmann::json& json : golden.at("cases")) {
+    const Sampling sampling{json.at("temperature"), json.at("top_k"), json.at("top_p"), json.at("seed")};
+    const std::vector<int> expected = json.at("ids");
+    CHECK(draw(logits, sampling, static_cast<int>(expected.size())) == expected);
+  }
+}
+
+TEST_CASE("sample: bad settings are refused by name") {
+  std::mt19937_64 engine;
+  const RowVector<float> logits = logitsOf({1, 2});
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const Sampling& bad :
+       {Sampling{-1, 0, 1, 0}, Sampling{nan, 0, 1, 0}, Sampling{HUGE_VAL, 0, 1, 0}, Sampling{1, -1, 1, 0},
+        Sampling{1, 0, 0, 0}, Sampling{1, 0, 1.5, 0}, Sampling{1, 0, nan, 0}})
+    CHECK_THROWS_AS(sample(logits, bad, engine), ArgumentError);
+  CHECK_THROWS_WITH_AS(sample(logits, Sampling{1, -1, 1, 0}, engine), "expected a top_k of 0 or more, got -1",
+                       ArgumentError);
+}
+
+TEST_CASE("sample: draws what the plainest implementation draws, for logits and settings of every kind") {
+  std::mt19937_64 random(17);
+  const auto number = [&] { return static_cast<float>(static_cast<int>(random() % 4001) - 2000) / 250; };
+  struct Row {
+    std::string name;
+    RowVector<float> logits;
+  };
+  std::vector<Row> rows;
+  const auto add = [&](const std::string& name, Index size, auto next) {
+    RowVector<float> logits(size);
+    for (float& logit : logits) logit = next();
+    logits[size / 2] = 1;  // one that is a finite number in any case
+    rows.push_back({name, logits});
+  };
+  const auto rarely = [&](float odd) { return [&, odd] { return random() % 5 == 0 ? odd : number(); }; };
+  for (const Index size : {1, 2, 15, 16, 17, 100, 3000}) {
+    add("numbers", size, number);
+    add("ties", size, [&] { return static_cast<float>(random() % 4); });
+    add("all equal", size, [] { return 1.0f; });
+    add("NaN", size, rarely(kNaN));
+    add("infinity", size, rarely(kInfinity));
+    add("minus infinity", size, rarely(-kInfinity));
+    add("mostly minus infinity", size, [] { return -kInfinity; });
+    add("mostly NaN", size, [] { return kNaN; });
+    add("far apart", size, [&] { return 1e30f * number(); });
+  }
+  for (const Row& row : rows)
+    for (const double temperature : {0.0, 1e-300, 0.01, 0.7, 1.0, 2.5, 1e6})
+      for (const int top_k : {0, 1, 2, 7, 40, 100000})
+        for (const double top_p : {1e-9, 0.1, 0.5, 0.9, 0.999, 1.0}) {
+          const Sampling sampling{temperature, top_k, top_p, random()};
+          std::mt19937_64 engine(sampling.seed), plain_engine(sampling.seed);
+          const int draws = row.logits.size() > 1000 ? 1 : 4;
+          for (int i = 0; i < draws; ++i) {
+            const int id = sample(row.logits, sampling, engine);
+            const int expected = plainSample(row.logits, sampling, plain_engine);
+            const bool same = id == expected && engine == plain_engine;
+            CHECK_MESSAGE(same, row.name, " [", row.logits.size(), "], temperature ", temperature, ", top_k ", top_k,
+                          ", top_p ", top_p, ": expected ", expected, ", got ", id);
+          }
+        }
+}
+
+TEST_CASE("sample: takes a row or a part of a matrix, in float and in double") {
+  std::mt19937_64 random(3);
+  Matrix<float> logits(3, 50);
+  for (float& logit : logits.reshaped()) logit = static_cast<float>(random() % 1000) / 100;
+  const Matrix<double> wide = logits.cast<double>();
+  const Eigen::MatrixXf column_major = logits;
+  for (const Sampling& sampling : {Sampling(), Sampling{0.8, 20, 0.9, 5}})
+    for (Index row = 0; row < 3; ++row) {
+      const RowVector<float> copy = logits.row(row);
+      const auto drawn = [&](const auto& any_logits) {
+        std::mt19937_64 engine(sampling.seed);
+        return sample(any_logits, sampling, engine);
+      };
+      CHECK(drawn(logits.row(row)) == drawn(copy));
+      CHECK(drawn(column_major.row(row)) == drawn(copy));
+      CHECK(drawn(wide.row(row)) == drawn(copy));
+      CHECK(drawn(logits.row(row).head(30)) == drawn(RowVector<float>(copy.head(30))));
+    }
+}
+
+TEST_CASE("sample: nothing but NaN is refused, at every temperature") {
+  std::mt19937_64 engine;
+  for (const double temperature : {0.0, 1.0}) {
+    CHECK_THROWS_AS(sample(logitsOf({kNaN, kNaN}), Sampling{temperature, 0, 1, 0}, engine), ArgumentError);
+    CHECK_THROWS_AS(sample(logitsOf({}), Sampling{temperature, 0, 1, 0}, engine), ArgumentError);
+  }
+}

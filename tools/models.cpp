@@ -1,0 +1,87 @@
+#include "models.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string_view>
+
+#include "driftless/parameters.hpp"
+
+namespace driftless::cli {
+namespace {
+
+/// `f32` on the command line is what the library computes in.
+StoredType storedTypeNamed(const std::string& name) {
+  const auto found = std::ranges::find(kStoredTypeNames, std::string_view(name == "f32" ? "full" : name));
+  return static_cast<StoredType>(found - std::ranges::begin(kStoredTypeNames));
+}
+
+struct Preset {
+  const char* name;
+  Index n_layer;
+  Index n_embd;
+  Index n_head;
+};
+
+constexpr std::array kPresets = {Preset{"distilgpt2", 6, 768, 12}, Preset{"gpt2", 12, 768, 12},
+                                 Preset{"gpt2-medium", 24, 1024, 16}, Preset{"gpt2-large", 36, 1280, 20},
+                                 Preset{"gpt2-xl", 48, 1600, 25}};
+
+}  // namespace
+
+LoadOptions loadOptions(const ModelOptions& options) {
+  return {storedTypeNamed(options.weights), options.threads ? Threads(*options.threads) : Threads()};
+}
+
+std::vector<ModelCache<float>> emptyCaches(const ModelOptions& options, const Weights<float>& weights,
+                                           std::size_t count) {
+  std::vector<ModelCache<float>> caches;
+  while (caches.size() < count) caches.emplace_back(weights, storedTypeNamed(options.cache));
+  return caches;
+}
+
+Index cacheBytesPerPosition(const ModelCache<float>& cache) {
+  const LayerCache<float>& layer = cache.layer(0);
+  const LayerCache<float> page(layer.heads(), layer.headSize(), detail::kPanelWidth, layer.stored());
+  return cache.layers() * page.bytes() / page.capacity();
+}
+
+std::optional<Tokenizer> loadTokenizerOf(const std::string& model) {
+  std::filesystem::path directory = model;
+  if (!std::filesystem::is_directory(directory)) directory = directory.parent_path();
+  const auto isThere = [&](const char* file) { return std::filesystem::exists(directory / file); };
+  if (!isThere("tokenizer.json") && !isThere("vocab.json") && !isThere("merges.txt")) return std::nullopt;
+  return Tokenizer::load(directory);
+}
+
+std::vector<std::string> presetNames() {
+  std::vector<std::string> names;
+  for (const Preset& preset : kPresets) names.emplace_back(preset.name);
+  return names;
+}
+
+Config presetConfig(const std::string& name) {
+  const Preset& preset = *std::ranges::find(kPresets, name, &Preset::name);
+  Config config;
+  config.n_layer = preset.n_layer;
+  config.n_embd = preset.n_embd;
+  config.n_head = preset.n_head;
+  return config;
+}
+
+RandomTensors::RandomTensors(const Config& config) {
+  for (const TensorShape& shape : modelTensors(config, false))
+    shapes_[shape.name] = {DType::F16, shape.rows, shape.cols, nullptr};
+}
+
+TensorView RandomTensors::draw(const std::string& name) {
+  TensorView tensor = shapes_.at(name);
+  numbers_.resize(static_cast<std::size_t>(tensor.rows * tensor.cols));
+  const bool is_gain = name.find("ln_") != std::string::npos && name.ends_with(".weight");
+  const auto number = [&] { return is_gain ? 1.0f : static_cast<float>(engine_() >> 40) * 0x1p-28f - 0x1p-5f; };
+  std::ranges::generate(numbers_, [&] { return static_cast<Eigen::half>(number()); });
+  tensor.data = reinterpret_cast<const std::byte*>(numbers_.data());
+  return tensor;
+}
+
+}  // namespace driftless::cli
