@@ -21,5 +21,5 @@ int main(int argc, char** argv) {
   });
   std::cout << decoder.finish() << '\n';
   if (generation.finish_reason == driftless::FinishReason::callback)
-    std::cout << "(stopped behind the first sentence, after " << generation.output_ids.size() << " tokens)\n";
+    std::cout << "(stopped after the first sentence, after " << generation.output_ids.size() << " tokens)\n";
 }

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# scripts/grade.sh [--stage STAGE] [--adapters PATH] [--watch]: grades a stage of the course and shows what is wrong first;
-# all stages, in a table, if none is named. It grades this library, or your own functions: PATH is a directory whose .cpp
-# files define what tests/adapters.hpp declares, or a single such file. examples/learner is a starting point. With
-# --watch, it grades again whenever a source file changes, yours or one of this repository. Exit status: 0 if all is green,
-# 1 if something is red or does not compile, 2 if nothing could be graded. Environment: DRIFTLESS_BUILD_DIR, a build that
-# is configured already; DRIFTLESS_GRADE_DIR, where your files are compiled.
+# scripts/grade.sh [--stage STAGE] [--adapters PATH] [--watch]: grades a stage of the course and shows what is wrong
+# first; all stages, in a table, if none is named. It grades this library, or your own functions: PATH is a directory
+# whose .cpp files define what tests/adapters.hpp declares, or a single such file. examples/learner is a starting point.
+# With --watch, it grades again whenever a source file changes, yours or one of this repository. Exit status: 0 if all is
+# green, 1 if something is red or does not compile, 2 if nothing could be graded. Environment: DRIFTLESS_PRESET, a preset
+# of CMakePresets.json; DRIFTLESS_BUILD_DIR, instead of it a build that is configured already; DRIFTLESS_GRADE_DIR, the
+# directory in which your files are compiled.
 
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 if [ -n "${DRIFTLESS_BUILD_DIR:-}" ]; then
@@ -61,8 +62,8 @@ is_current() {
   done
 }
 
-# compile SOURCE OBJECT: unless it is current. An object is as old as the moment when grading began, so that an edit made
-# meanwhile is not missed. If there is none in the end, OBJECT.log says why.
+# compile SOURCE OBJECT: unless it is current. An object is as old as the moment when grading began, so that an edit
+# made meanwhile is not missed. If there is none in the end, OBJECT.log says why.
 compile() {
   local ingredients=()
   if [ -f "$2.d" ]; then read -d '' -a ingredients <"$2.d" || true; fi # not -r: the backslashes are make's
@@ -90,9 +91,8 @@ build_learner() {
     object=$graded/${file##*/}.o
     if [ -f "$object" ]; then objects+=("$object"); else errors+=$(<"$object.log")$'\n'; fi
   done
-  if [ "${objects[*]}" = "$(cat "$program.objects" 2>/dev/null)" ] && is_current "$program" "${objects[@]}" "${linked[@]}"; then
-    return
-  fi
+  if [ "${objects[*]}" = "$(cat "$program.objects" 2>/dev/null)" ] &&
+    is_current "$program" "${objects[@]}" "${linked[@]}"; then return; fi
   rm -f "$program"
   printf %s "${objects[*]}" >"$program.objects"
   "${compiler[@]}" -o "$program" "${objects[@]}" "${linked[@]}" -pthread "-Wl,-rpath,${linked[-1]%/*}" \

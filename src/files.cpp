@@ -1,4 +1,4 @@
-// The compiled library: config.hpp, tensor.hpp, parameters.hpp, safetensors.hpp and checkpoint.hpp.
+// The compiled library: config.hpp, parameters.hpp, safetensors.hpp and checkpoint.hpp.
 
 #include <cstdint>
 #include <filesystem>
@@ -6,13 +6,10 @@
 #include "driftless/detail/files/checkpoint.hpp"
 #include "driftless/detail/files/config_json.hpp"
 #include "driftless/detail/files/safetensors.hpp"
-#include "driftless/detail/files/tensor.hpp"
 #include "driftless/detail/model/parameters.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI {
 
-template void readElements(const TensorView&, Index, Index, Index, float*);
-template void readElements(const TensorView&, Index, Index, Index, double*);
 template Parameters<float> emptyParameters(const Config&, bool);
 template Parameters<double> emptyParameters(const Config&, bool);
 template Parameters<float> randomParameters(const Config&, std::uint64_t, bool);

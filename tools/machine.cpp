@@ -28,6 +28,7 @@ float sum(const float* from, Index count) {
   Lanes sums[kSums];
   for (Lanes& lanes : sums) lanes = Lanes::broadcast(0.0f);
   for (Index i = 0; i < count; i += kSums * kLanes)
+#pragma GCC unroll 8
     for (Index s = 0; s < kSums; ++s) sums[s] = sums[s] + Lanes::load(from + i + s * kLanes);
   for (Index s = 1; s < kSums; ++s) sums[0] = sums[0] + sums[s];
   return detail::sumOfLanes(sums[0]);

@@ -9,7 +9,7 @@
 
 namespace driftless { inline namespace DRIFTLESS_ABI {
 
-/// The index of the largest logit, the first of them on ties. NaN never wins. Throws ArgumentError where there is
+/// The index of the largest logit, the first of them on ties. NaN never wins. Throws ArgumentError if there is
 /// nothing but NaN.
 template <class Logits>
 int argmax(const Eigen::MatrixBase<Logits>& logits) {

@@ -5,6 +5,8 @@
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
 #include "driftless/detail/kernels/aligned_buffer.hpp"
+#include "driftless/detail/messages.hpp"
+#include "driftless/error.hpp"
 #include "driftless/stored_type.hpp"
 #include "driftless/weights.hpp"
 
@@ -34,7 +36,11 @@ class LayerCache {
   Matrix<Scalar> values() const;
 
   /// Forgets all positions from `length` on. Throws ArgumentError if there are fewer.
-  void truncate(Index length);
+  void truncate(Index length) {
+    if (length < 0 || length > length_)
+      throw ArgumentError(detail::message({"truncate: expected a length from 0 to ", length_, ", got ", length}));
+    length_ = length;
+  }
 
   /// An independent copy with room for as many positions.
   LayerCache clone() const;
@@ -56,7 +62,11 @@ template <FloatingScalar Scalar = float>
 class ModelCache {
  public:
   /// An empty cache for as many positions as the model has. Throws ArgumentError for a type that is for weights only.
-  explicit ModelCache(const Weights<Scalar>& weights, StoredType stored = StoredType::full);
+  explicit ModelCache(const Weights<Scalar>& weights, StoredType stored = StoredType::full) {
+    const Config& config = weights.config;
+    for (Index layer = 0; layer < config.n_layer; ++layer)
+      layers_.emplace_back(config.n_head, config.headSize(), config.n_positions, stored);
+  }
 
   /// Positions so far; the next token's position.
   Index length() const { return layers_.empty() ? 0 : layers_.front().length(); }
@@ -65,24 +75,36 @@ class ModelCache {
   /// How many layers, L.
   Index layers() const { return static_cast<Index>(layers_.size()); }
   /// What keys, values and their padding take in memory, in all layers.
-  Index bytes() const;
+  Index bytes() const { return layers_.empty() ? 0 : layers() * layers_.front().bytes(); }
 
   /// Throws ArgumentError if there is no such layer.
-  LayerCache<Scalar>& layer(Index index);
+  LayerCache<Scalar>& layer(Index index) { return layers_[checkedLayer(index)]; }
   /// Likewise.
-  const LayerCache<Scalar>& layer(Index index) const;
+  const LayerCache<Scalar>& layer(Index index) const { return layers_[checkedLayer(index)]; }
 
   /// Forgets everything.
   void reset() { truncate(0); }
 
   /// Forgets all positions from `length` on. Throws ArgumentError if there are fewer.
-  void truncate(Index length);
+  void truncate(Index length) {
+    for (LayerCache<Scalar>& layer : layers_) layer.truncate(length);
+  }
 
   /// An independent copy that goes on from here.
-  ModelCache clone() const;
+  ModelCache clone() const {
+    ModelCache copy;
+    for (const LayerCache<Scalar>& layer : layers_) copy.layers_.push_back(layer.clone());
+    return copy;
+  }
 
  private:
   ModelCache() = default;
+
+  std::size_t checkedLayer(Index index) const {
+    if (index < 0 || index >= layers())
+      throw ArgumentError(detail::message({"expected a layer from 0 to ", layers() - 1, ", got ", index}));
+    return static_cast<std::size_t>(index);
+  }
 
   std::vector<LayerCache<Scalar>> layers_;
 };

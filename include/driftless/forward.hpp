@@ -20,7 +20,10 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 /// n_positions is exceeded; the cache is then as it was. An observer (observer.hpp) can look on.
 template <FloatingScalar Scalar>
 RowVector<Scalar> prefill(std::span<const int> promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
-                          const std::type_identity_t<Observer<Scalar>>& observer = {});
+                          const std::type_identity_t<Observer<Scalar>>& observer = {}) {
+  Workspace<Scalar> workspace(weights.threads);
+  return prefill(promptIds, weights, cache, workspace, observer);
+}
 
 /// The same, computed in a workspace, in which the logits stay until its next step; `auto` makes a copy.
 template <FloatingScalar Scalar>
@@ -33,7 +36,10 @@ const RowVector<Scalar>& prefill(std::span<const int> promptIds, const Weights<S
 /// ArgumentError for any other position.
 template <FloatingScalar Scalar>
 RowVector<Scalar> decodeStep(int id, Index position, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
-                             const std::type_identity_t<Observer<Scalar>>& observer = {});
+                             const std::type_identity_t<Observer<Scalar>>& observer = {}) {
+  Workspace<Scalar> workspace(weights.threads);
+  return decodeStep(id, position, weights, cache, workspace, observer);
+}
 
 /// The same, computed in a workspace; see prefill. Allocates nothing after the first step.
 template <FloatingScalar Scalar>
@@ -44,7 +50,10 @@ const RowVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar
 /// As prefill, but returns the logits of every token: [T, V], row t for what follows promptIds[t].
 template <FloatingScalar Scalar>
 Matrix<Scalar> prefillLogits(std::span<const int> promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
-                             const std::type_identity_t<Observer<Scalar>>& observer = {});
+                             const std::type_identity_t<Observer<Scalar>>& observer = {}) {
+  Workspace<Scalar> workspace(weights.threads);
+  return prefillLogits(promptIds, weights, cache, workspace, observer);
+}
 
 /// The same, computed in a workspace.
 template <FloatingScalar Scalar>

@@ -118,8 +118,7 @@ Matrix<Scalar> embed(std::span<const int> ids, const Parameters<Scalar>& paramet
     throw ContextFull("expected at most " + std::to_string(parameters.config.n_positions) +
                       " tokens (n_positions), got " + std::to_string(T));
   Matrix<Scalar> x(T, parameters.config.n_embd);
-  for (Index t = 0; t < T; ++t)
-    x.row(t) = parameters.wte.row(ids[static_cast<std::size_t>(t)]) + parameters.wpe.row(t);
+  for (Index t = 0; t < T; ++t) x.row(t) = parameters.wte.row(ids[static_cast<std::size_t>(t)]) + parameters.wpe.row(t);
   return x;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 #include "driftless/detail/abi.hpp"
@@ -16,7 +17,7 @@ enum class StoredType {
   int8   ///< whole numbers with one scale per column of a matrix; for weights only
 };
 
-/// All of them, in the order of the enumerators.
+/// Their names, in the order of the enumerators.
 inline constexpr std::string_view kStoredTypeNames[] = {"full", "f16", "bf16", "int8"};
 
 /// The enumerator's name.

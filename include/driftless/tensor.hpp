@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
@@ -20,13 +21,36 @@ struct TensorView {
   const std::byte* data = nullptr;  ///< rows * cols elements, not owned
 };
 
+namespace detail {
+
+template <class Element, class Scalar>
+void convertElements(const TensorView& tensor, Index row, Index col, Index count, Scalar* out) {
+  const std::byte* source = tensor.data + (row * tensor.cols + col) * static_cast<Index>(sizeof(Element));
+  for (Index i = 0; i < count; ++i) {
+    Element element;
+    std::memcpy(&element, source + i * static_cast<Index>(sizeof(Element)), sizeof(Element));
+    out[i] = static_cast<Scalar>(element);
+  }
+}
+
+}  // namespace detail
+
 /// Writes `count` elements of one row, from column `col` on and converted to Scalar, to `out`. The dtype must not be
 /// `other`.
 template <FloatingScalar Scalar>
-void readElements(const TensorView& tensor, Index row, Index col, Index count, Scalar* out);
+void readElements(const TensorView& tensor, Index row, Index col, Index count, Scalar* out) {
+  switch (tensor.dtype) {
+    case DType::F64:
+      return detail::convertElements<double>(tensor, row, col, count, out);
+    case DType::F32:
+      return detail::convertElements<float>(tensor, row, col, count, out);
+    case DType::F16:
+      return detail::convertElements<Eigen::half>(tensor, row, col, count, out);
+    case DType::BF16:
+      return detail::convertElements<Eigen::bfloat16>(tensor, row, col, count, out);
+    case DType::other:
+      break;
+  }
+}
 
 }}  // namespace driftless::DRIFTLESS_ABI
-
-#ifndef DRIFTLESS_COMPILED
-#include "driftless/detail/files/tensor.hpp"
-#endif

@@ -14,16 +14,15 @@ struct Step;
 }
 
 /// What steps compute in: threads, room for intermediate results, and the logits of the last step. It serves any number
-/// of caches, one step at a time. Its room grows with the largest step and is kept, so that a step no larger than one
-/// before it allocates nothing.
+/// of caches, one step at a time. Its room grows with the largest step and is kept: a step of one sequence allocates
+/// nothing if one before it had as many rows.
 template <FloatingScalar Scalar = float>
 class Workspace {
  public:
   /// Steps are shared out among these threads.
   explicit Workspace(Threads threads = Threads());
-  Workspace(Workspace&&) noexcept;             ///< the other one may only be assigned to or destroyed afterwards
-  Workspace& operator=(Workspace&&) noexcept;  ///< likewise
-  ~Workspace();
+  Workspace(Workspace&&) = default;             ///< the other one may only be assigned to or destroyed afterwards
+  Workspace& operator=(Workspace&&) = default;  ///< likewise
 
   /// What steps are shared out among.
   const Threads& threads() const { return threads_; }
@@ -35,7 +34,7 @@ class Workspace {
 
  private:
   Threads threads_;
-  std::unique_ptr<detail::Step<Scalar>> step_;
+  std::shared_ptr<detail::Step<Scalar>> step_;  ///< of this workspace alone
 };
 
 }}  // namespace driftless::DRIFTLESS_ABI

@@ -1,6 +1,8 @@
 # The Conan recipe and the vcpkg port in PACKAGING_DIR name VERSION, and the port installs what vcpkg expects. That is
 # seen without vcpkg: its functions are played by those below.
 
+cmake_minimum_required(VERSION 3.22...3.28)
+
 file(STRINGS ${PACKAGING_DIR}/conan/conanfile.py recipe_version REGEX "^    version = ")
 if(NOT recipe_version STREQUAL "    version = \"${VERSION}\"")
   message(FATAL_ERROR "conanfile.py has not version ${VERSION}: ${recipe_version}")

@@ -42,11 +42,11 @@ endfunction()
 # no_globals(file): fails if an object file or library has a global of ours that could change.
 function(no_globals file)
   execute_process(
-    COMMAND nm -C ${file}
+    COMMAND objdump -tC ${file}
     WORKING_DIRECTORY ${WORK_DIR}
     OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
-  string(REGEX MATCHALL "[0-9a-f]* [BbDdGgSsu] [^\n]*driftless::[^\n]*" globals "${symbols}")
-  list(FILTER globals EXCLUDE REGEX "vtable|typeinfo|DW\\.ref")
+  string(REGEX MATCHALL "O \\.t?(bss|data)[^\n]*driftless::[^\n]*" globals "${symbols}")
+  list(FILTER globals EXCLUDE REGEX "O \\.data\\.rel\\.ro")
   if(globals)
     list(JOIN globals "\n" globals)
     message(SEND_ERROR "${file}: globals that can change:\n${globals}")

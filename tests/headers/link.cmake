@@ -4,7 +4,7 @@
 
 include(${CMAKE_CURRENT_LIST_DIR}/compile.cmake)
 require_compiler(g++)
-require_compiler(nm)
+require_compiler(objdump)
 
 file(WRITE ${WORK_DIR}/library.cpp [[
 #include <driftless/driftless.hpp>

@@ -3,7 +3,7 @@
 
 include(${CMAKE_CURRENT_LIST_DIR}/compile.cmake)
 require_compiler(g++)
-require_compiler(nm)
+require_compiler(objdump)
 no_globals(${LIBRARY})
 
 file(WRITE ${WORK_DIR}/unit.cpp [[

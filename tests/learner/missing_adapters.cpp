@@ -3,8 +3,8 @@
 
 #include "adapters.hpp"
 
-/// Takes the place of what a learner's files do not define, so that nothing is missing for the linker: a definition that
-/// is not weak goes before these. scripts/grade.sh looks for "is not defined" in a report.
+/// Stands in for what a learner's files do not define, so that the linker misses nothing: it prefers a definition that
+/// is not weak to one of these. scripts/grade.sh looks for "is not defined" in a report.
 namespace adapters {
 
 namespace {

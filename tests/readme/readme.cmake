@@ -14,7 +14,7 @@ if(NOT compiler)
   return()
 endif()
 
-# next_block(language into): the next fenced block of `rest`, which moves behind it; empty where there is none.
+# next_block(language into): the next fenced block of `rest`, which moves past it; empty if there is none.
 macro(next_block language into)
   set(${into} "")
   set(fence "```${language}\n")

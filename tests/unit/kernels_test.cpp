@@ -141,19 +141,24 @@ TEST_CASE_TEMPLATE(
           const Matrix<Scalar> widened = unpacked(matrix);
           ThreadPool pool(1 + static_cast<int>(engine() % 3));
 
-          // Rows that are not padded, as logits are, with something that must not be written after each of them.
+          // Rows that are not padded, as logits are, with something that must not be written after each of them; and
+          // rows that are, to which a product can be added.
           const RowVector<Scalar> bias = randomRow(roundUpToLanes(out));
-          Matrix<Scalar> residual(rows, out + 3);
-          for (Index r = 0; r < rows; ++r) residual.row(r) = randomRow(out + 3);
-          Matrix<Scalar> product = residual;
+          Matrix<Scalar> before(rows, out + 3);
+          for (Index r = 0; r < rows; ++r) before.row(r) = randomRow(out + 3);
+          Matrix<Scalar> product = before;
+          PaddedRows<Scalar> padded(rows, out);
+          padded.matrix() = before.leftCols(out);
           Destination<Scalar> to{product.data(), out, out + 3};
+          Destination<Scalar> to_padded = Destination<Scalar>::rows(padded);
           const unsigned chosen = engine() % 8;
-          if ((chosen & 1) != 0) to.bias = bias.data();
-          if ((chosen & 2) != 0) to.activation = Activation::gelu_new;
-          if ((chosen & 4) != 0) to.adds = true;
+          if ((chosen & 1) != 0) to.bias = to_padded.bias = bias.data();
+          if ((chosen & 2) != 0) to.activation = to_padded.activation = Activation::gelu_new;
+          to_padded.adds = (chosen & 4) != 0;
           multiply(x, matrix, pool, to);
+          multiply(x, matrix, pool, to_padded);
 
-          Matrix<Scalar> expected = residual;
+          Matrix<Scalar> expected = before, expected_padded(rows, out);
           for (Index r = 0; r < rows; ++r)
             for (Index c = 0; c < out; ++c) {
               Scalar sum = 0;
@@ -162,19 +167,11 @@ TEST_CASE_TEMPLATE(
               sum = matrix.scales() != nullptr ? fusedMultiplyAdd(sum, static_cast<Scalar>(matrix.scales()[c]), addend)
                                                : sum + addend;
               if (to.activation) sum = activated(Activation::gelu_new, sum);
-              expected(r, c) = to.adds ? residual(r, c) + sum : sum;
+              expected(r, c) = sum;
+              expected_padded(r, c) = to_padded.adds ? before(r, c) + sum : sum;
             }
           CHECK(sameBits(product, expected));
-
-          // And rows that are, whose padding may hold anything.
-          PaddedRows<Scalar> padded(rows, out);
-          Destination<Scalar> to_padded = Destination<Scalar>::rows(padded);
-          to_padded.bias = to.bias;
-          to_padded.activation = to.activation;
-          padded.matrix() = residual.leftCols(out);
-          to_padded.adds = to.adds;
-          multiply(x, matrix, pool, to_padded);
-          CHECK(sameBits(Matrix<Scalar>(padded.matrix()), Matrix<Scalar>(expected.leftCols(out))));
+          CHECK(sameBits(Matrix<Scalar>(padded.matrix()), expected_padded));
         }
 }
 
@@ -186,17 +183,23 @@ TEST_CASE("kernels: of the many NaNs, a product gives one") {
     numbers(1, 4) = numbers(2, 20) = std::bit_cast<float>(bits);
     PaddedRows<float> x(2, 3);
     x.matrix().setOnes();
-    Matrix<float> product = Matrix<float>::Zero(2, 21);
-    Destination<float> to{product.data(), 21, 21};
-    for (const bool adds : {false, true}) {
-      to.adds = adds;
-      multiply(x, packed(numbers, StoredType::full), pool, to);
-      for (Index r = 0; r < 2; ++r)
-        for (Index c = 0; c < 21; ++c) {
-          if (c == 4 || c == 20) CHECK(std::bit_cast<std::uint32_t>(product(r, c)) == canonical);
-          if (c != 4 && c != 20) CHECK(product(r, c) == (adds ? 6 : 3));
+    Matrix<float> product(2, 21);
+    PaddedRows<float> sum(2, 21);
+    sum.matrix().setConstant(4);
+    multiply(x, packed(numbers, StoredType::full), pool, Destination<float>{product.data(), 21, 21});
+    Destination<float> to_sum = Destination<float>::rows(sum);
+    to_sum.adds = true;
+    multiply(x, packed(numbers, StoredType::full), pool, to_sum);
+    for (Index r = 0; r < 2; ++r)
+      for (Index c = 0; c < 21; ++c) {
+        if (c == 4 || c == 20) {
+          CHECK(std::bit_cast<std::uint32_t>(product(r, c)) == canonical);
+          CHECK(std::bit_cast<std::uint32_t>(sum.row(r)[c]) == canonical);
+        } else {
+          CHECK(product(r, c) == 3);
+          CHECK(sum.row(r)[c] == 7);
         }
-    }
+      }
   }
 }
 

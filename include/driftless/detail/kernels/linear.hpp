@@ -20,7 +20,7 @@ struct Destination {
   Index stride;                               ///< numbers from one row to the next
   const Scalar* bias = nullptr;               ///< [columns, padded to whole lanes], added first
   std::optional<Activation> activation = {};  ///< applied next
-  bool adds = false;                          ///< to what the destination holds, as a residual does
+  bool adds = false;                          ///< to what the destination, which is then padded, holds
 
   /// Rows padded to whole lanes, whose padding may be written.
   static Destination rows(PaddedRows<Scalar>& out) { return {out.row(0), out.stride(), out.stride()}; }

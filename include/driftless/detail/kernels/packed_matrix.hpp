@@ -27,8 +27,10 @@ class PackedMatrix {
   StoredType stored() const { return stored_; }
   Index bytes() const { return data_.size() + scales_.size() * static_cast<Index>(sizeof(float)); }
 
-  Index panels() const;
-  Index panelColumn(Index panel) const;
+  Index panels() const { return widePanels() + (roundUpToLanes(out_) - widePanels() * kPanelWidth) / kLanes; }
+  Index panelColumn(Index panel) const {
+    return panel < widePanels() ? panel * kPanelWidth : widePanels() * kPanelWidth + (panel - widePanels()) * kLanes;
+  }
   Index panelWidth(Index panel) const { return panel < widePanels() ? kPanelWidth : kLanes; }
   const std::byte* panel(Index panel) const { return data_.data() + panelOffset(panel); }
 

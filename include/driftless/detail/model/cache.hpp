@@ -117,13 +117,6 @@ Matrix<Scalar> LayerCache<Scalar>::values() const {
 }
 
 template <FloatingScalar Scalar>
-void LayerCache<Scalar>::truncate(Index length) {
-  if (length < 0 || length > length_)
-    throw ArgumentError(detail::message({"truncate: expected a length from 0 to ", length_, ", got ", length}));
-  length_ = length;
-}
-
-template <FloatingScalar Scalar>
 LayerCache<Scalar> LayerCache<Scalar>::clone() const {
   LayerCache copy(n_head_, head_size_, capacity_, stored_);
   const Index pages = detail::CacheAccess::pages(length_);
@@ -131,44 +124,6 @@ LayerCache<Scalar> LayerCache<Scalar>::clone() const {
               pages * detail::CacheAccess::pageElements(n_head_, head_size_) * detail::elementSize<Scalar>(stored_),
               copy.data_.data());
   copy.length_ = length_;
-  return copy;
-}
-
-template <FloatingScalar Scalar>
-ModelCache<Scalar>::ModelCache(const Weights<Scalar>& weights, StoredType stored) {
-  const Config& config = weights.config;
-  for (Index layer = 0; layer < config.n_layer; ++layer)
-    layers_.emplace_back(config.n_head, config.headSize(), config.n_positions, stored);
-}
-
-template <FloatingScalar Scalar>
-Index ModelCache<Scalar>::bytes() const {
-  Index bytes = 0;
-  for (const LayerCache<Scalar>& layer : layers_) bytes += layer.bytes();
-  return bytes;
-}
-
-template <FloatingScalar Scalar>
-const LayerCache<Scalar>& ModelCache<Scalar>::layer(Index index) const {
-  if (index < 0 || index >= layers())
-    throw ArgumentError(detail::message({"expected a layer from 0 to ", layers() - 1, ", got ", index}));
-  return layers_[static_cast<std::size_t>(index)];
-}
-
-template <FloatingScalar Scalar>
-LayerCache<Scalar>& ModelCache<Scalar>::layer(Index index) {
-  return const_cast<LayerCache<Scalar>&>(std::as_const(*this).layer(index));
-}
-
-template <FloatingScalar Scalar>
-void ModelCache<Scalar>::truncate(Index length) {
-  for (LayerCache<Scalar>& layer : layers_) layer.truncate(length);
-}
-
-template <FloatingScalar Scalar>
-ModelCache<Scalar> ModelCache<Scalar>::clone() const {
-  ModelCache copy;
-  for (const LayerCache<Scalar>& layer : layers_) copy.layers_.push_back(layer.clone());
   return copy;
 }
 

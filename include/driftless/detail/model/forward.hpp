@@ -182,25 +182,11 @@ const RowVector<Scalar>& prefill(std::span<const int> promptIds, const Weights<S
 }
 
 template <FloatingScalar Scalar>
-RowVector<Scalar> prefill(std::span<const int> promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
-                          const std::type_identity_t<Observer<Scalar>>& observer) {
-  Workspace<Scalar> workspace(weights.threads);
-  return prefill(promptIds, weights, cache, workspace, observer);
-}
-
-template <FloatingScalar Scalar>
 const RowVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
                                     Workspace<Scalar>& workspace,
                                     const std::type_identity_t<Observer<Scalar>>& observer) {
   detail::checkPosition(position, cache.length());
   return prefill(std::span(&id, 1), weights, cache, workspace, observer);
-}
-
-template <FloatingScalar Scalar>
-RowVector<Scalar> decodeStep(int id, Index position, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
-                             const std::type_identity_t<Observer<Scalar>>& observer) {
-  Workspace<Scalar> workspace(weights.threads);
-  return decodeStep(id, position, weights, cache, workspace, observer);
 }
 
 template <FloatingScalar Scalar>
@@ -218,13 +204,6 @@ Matrix<Scalar> prefillLogits(std::span<const int> promptIds, const Weights<Scala
   }
   pass.commit();
   return logits;
-}
-
-template <FloatingScalar Scalar>
-Matrix<Scalar> prefillLogits(std::span<const int> promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
-                             const std::type_identity_t<Observer<Scalar>>& observer) {
-  Workspace<Scalar> workspace(weights.threads);
-  return prefillLogits(promptIds, weights, cache, workspace, observer);
 }
 
 template <FloatingScalar Scalar>

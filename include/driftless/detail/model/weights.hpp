@@ -29,16 +29,6 @@ Index PackedMatrix<Scalar>::bytesFor(Index in, Index out, StoredType stored) {
 }
 
 template <class Scalar>
-Index PackedMatrix<Scalar>::panels() const {
-  return widePanels() + (roundUpToLanes(out_) - widePanels() * kPanelWidth) / kLanes;
-}
-
-template <class Scalar>
-Index PackedMatrix<Scalar>::panelColumn(Index panel) const {
-  return panel < widePanels() ? panel * kPanelWidth : widePanels() * kPanelWidth + (panel - widePanels()) * kLanes;
-}
-
-template <class Scalar>
 Index PackedMatrix<Scalar>::panelOffset(Index panel) const {
   return panelColumn(panel) * in_ * elementSize<Scalar>(stored_);
 }

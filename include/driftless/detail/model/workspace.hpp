@@ -52,13 +52,6 @@ template <FloatingScalar Scalar>
 Workspace<Scalar>::Workspace(Threads threads)
     : threads_(std::move(threads)), step_(new detail::Step<Scalar>{threads_.pool()}) {}
 template <FloatingScalar Scalar>
-Workspace<Scalar>::Workspace(Workspace&&) noexcept = default;
-template <FloatingScalar Scalar>
-Workspace<Scalar>& Workspace<Scalar>::operator=(Workspace&&) noexcept = default;
-template <FloatingScalar Scalar>
-Workspace<Scalar>::~Workspace() = default;
-
-template <FloatingScalar Scalar>
 Index Workspace<Scalar>::bytes() const {
   Index bytes = (step_->logits.size() + step_->batch_logits.size()) * static_cast<Index>(sizeof(Scalar));
   for (const auto* rows :

@@ -17,7 +17,7 @@ namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 /// is left to chance; what a task computes must not depend on it.
 class ThreadPool {
  public:
-  /// The caller's thread and threads - 1 of its own. Throws std::system_error where they are cannot be created.
+  /// The caller's thread and threads - 1 of its own. Throws std::system_error if they cannot be created.
   explicit ThreadPool(int threads) : ThreadPool() {  // a constructed object: its destructor joins those that started
     for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { work(worker); });
   }
