@@ -3,13 +3,13 @@
 #include <fstream>
 #include <iomanip>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
 #include "commands.hpp"
 #include "driftless/checkpoint.hpp"
 #include "driftless/error.hpp"
-#include "json.hpp"
 #include "machine.hpp"
 #include "models.hpp"
 #include "runner.hpp"
@@ -208,41 +208,40 @@ Results measure(const BenchCommand& command, const Workload& workload) {
   return results;
 }
 
-void addFigures(JsonObject& object, const std::vector<Figure>& figures) {
+using Json = nlohmann::ordered_json;
+
+void addFigures(Json& object, const std::vector<Figure>& figures) {
   for (const Figure& figure : figures)
-    object.add(figure.key, JsonObject().add("median", figure.value).add("min", figure.min).add("max", figure.max));
+    object[figure.key] = {{"median", figure.value}, {"min", figure.min}, {"max", figure.max}};
 }
 
 std::string json(const BenchCommand& command, const Results& results) {
-  JsonObject prefill, decode, object;
+  Json prefill, decode;
   addFigures(prefill, figures(results, prefillSeconds));
   addFigures(decode, figures(results, decodeSeconds));
-  object.add("model", command.model.name())
-      .add("weights", command.model.weights)
-      .add("cache", command.model.cache)
-      .add("threads", results.threads)
-      .add("batch", command.batch)
-      .add("prompt_tokens", results.workload.prompt_tokens)
-      .add("max_tokens", command.max_tokens)
-      .add("repeats", results.repeats.size())
-      .add("machine", processorName())
-      .add("date", today())
-      .add("load_seconds", results.load_seconds);
+  Json object{{"model", command.model.name()},
+              {"weights", command.model.weights},
+              {"cache", command.model.cache},
+              {"threads", results.threads},
+              {"batch", command.batch},
+              {"prompt_tokens", results.workload.prompt_tokens},
+              {"max_tokens", command.max_tokens},
+              {"repeats", results.repeats.size()},
+              {"machine", processorName()},
+              {"date", today()},
+              {"load_seconds", results.load_seconds}};
   addFigures(object, figures(results, speedsOf));
-  object.add("seconds_per_part", JsonObject().add("prefill", prefill).add("decode", decode))
-      .add("weight_bytes", results.weight_bytes)
-      .add("cache_bytes", results.cache_bytes)
-      .add("workspace_bytes", results.workspace_bytes)
-      .add("bytes_per_decode_step", results.step_bytes)
-      .add("peak_memory_bytes", results.peak_memory);
-  if (!command.draws_curve) return object.text() + "\n";
-  std::vector<JsonObject> positions;
+  object["seconds_per_part"] = {{"prefill", prefill}, {"decode", decode}};
+  object["weight_bytes"] = results.weight_bytes;
+  object["cache_bytes"] = results.cache_bytes;
+  object["workspace_bytes"] = results.workspace_bytes;
+  object["bytes_per_decode_step"] = results.step_bytes;
+  object["peak_memory_bytes"] = results.peak_memory ? Json(*results.peak_memory) : Json();
   for (const CostAtPosition& point : results.curve)
-    positions.push_back(JsonObject()
-                            .add("position", point.position)
-                            .add("cached_seconds", point.cached_seconds)
-                            .add("recomputed_seconds", point.recomputed_seconds));
-  return object.add("positions", positions).text() + "\n";
+    object["positions"].push_back({{"position", point.position},
+                                   {"cached_seconds", point.cached_seconds},
+                                   {"recomputed_seconds", point.recomputed_seconds}});
+  return object.dump() + "\n";
 }
 
 constexpr int kLabelWidth = 26;

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "commands.hpp"
 #include "driftless/checkpoint.hpp"
 #include "driftless/error.hpp"
-#include "json.hpp"
 #include "models.hpp"
 #include "prompts.hpp"
 #include "stopwatch.hpp"
@@ -96,14 +96,15 @@ void report(const std::vector<std::vector<int>>& prompts, const std::vector<Time
 
 std::string json(const std::vector<int>& ids, const TimedGeneration& timed, const std::optional<Tokenizer>& tokenizer) {
   const std::vector<int>& output_ids = timed.generation.output_ids;
-  return JsonObject()
-      .add("prompt_ids", ids)
-      .add("output_ids", output_ids)
-      .add("text", tokenizer ? std::optional(tokenizer->decode(output_ids)) : std::nullopt)
-      .add("finish_reason", nameOf(timed.generation.finish_reason))
-      .add("prefill_seconds", timed.prefill_seconds)
-      .add("decode_seconds", timed.decode_seconds)
-      .text();
+  using Json = nlohmann::ordered_json;
+  const Json object{{"prompt_ids", ids},
+                    {"output_ids", output_ids},
+                    {"text", tokenizer ? Json(tokenizer->decode(output_ids)) : Json()},
+                    {"finish_reason", nameOf(timed.generation.finish_reason)},
+                    {"prefill_seconds", timed.prefill_seconds},
+                    {"decode_seconds", timed.decode_seconds}};
+  // Tokens can end within a character: such bytes become U+FFFD.
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 int endOfText(const GenerateCommand& command, const std::optional<Tokenizer>& tokenizer) {

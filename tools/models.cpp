@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "driftless/parameters.hpp"
+#include "driftless/reference.hpp"
 
 namespace driftless::cli {
 namespace {
@@ -58,6 +59,10 @@ std::vector<std::string> presetNames() {
   std::vector<std::string> names;
   for (const Preset& preset : kPresets) names.emplace_back(preset.name);
   return names;
+}
+
+RowVector<float> referenceLogits(const std::vector<int>& ids, const Parameters<float>& parameters) {
+  return lastLogits<float>(ids, parameters);
 }
 
 Config presetConfig(const std::string& name) {

@@ -29,6 +29,9 @@ Index cacheBytesPerPosition(const ModelCache<float>& cache);
 /// The tokenizer beside a model's weights, if there are any files of one.
 std::optional<Tokenizer> loadTokenizerOf(const std::string& model);
 
+/// driftless::lastLogits, compiled where it runs fast.
+RowVector<float> referenceLogits(const std::vector<int>& ids, const Parameters<float>& parameters);
+
 /// The shape of a preset.
 Config presetConfig(const std::string& name);
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iomanip>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <sstream>
 #include <string>
@@ -15,8 +16,6 @@
 #include "driftless/argmax.hpp"
 #include "driftless/checkpoint.hpp"
 #include "driftless/forward.hpp"
-#include "driftless/reference.hpp"
-#include "json.hpp"
 #include "models.hpp"
 #include "prompts.hpp"
 #include "streams.hpp"
@@ -105,12 +104,11 @@ void writeSummary(std::size_t steps, const Drift& drift, const ModelOptions& mod
 }
 
 void writeJson(std::size_t steps, const Drift& drift) {
-  const JsonObject object = JsonObject()
-                                .add("steps", steps)
-                                .add("differing_bits", drift.differing_bits)
-                                .add("max_abs", drift.max_abs)
-                                .add("max_rel", drift.max_rel);
-  writeOutput(object.text() + "\n");
+  const nlohmann::ordered_json object{{"steps", steps},
+                                      {"differing_bits", drift.differing_bits},
+                                      {"max_abs", drift.max_abs},
+                                      {"max_rel", drift.max_rel}};
+  writeOutput(object.dump() + "\n");
 }
 
 /// Generates greedily onto `ids`, and looks at every step's logits before it takes the next.
@@ -125,7 +123,7 @@ Drift generate(const VerifyCommand& command, const Subject& subject, std::vector
     const RowVector<float> logits = prefill(next, subject.weights, cached, workspace);
     scratch.reset();
     const Drift drift =
-        compare(logits, prefill(ids, subject.weights, scratch, workspace), lastLogits<float>(ids, subject.parameters));
+        compare(logits, prefill(ids, subject.weights, scratch, workspace), referenceLogits(ids, subject.parameters));
     total.include(drift);
     const int id = argmax(logits);
     if (!command.is_json) writeStep(step, id, drift, command.model);
