@@ -27,7 +27,7 @@ struct SharedWorkspace {
 
 }  // namespace
 
-TEST_CASE("workspace: logits that are computed in one stay in it until its next step; without one they are values") {
+TEST_CASE("workspace: logits that are computed in one stay in it until its next step, and are values without one") {
   SharedWorkspace shared;
   auto& [weights, ids, workspace] = shared;
   ModelCache<float> cache(weights), other(weights);

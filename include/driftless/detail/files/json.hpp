@@ -90,7 +90,7 @@ class JsonValue {
   bool isThere() const { return missing_.empty(); }
   bool is(JsonKind kind) const { return isThere() ? value_->type() == kind : kind == JsonKind::null; }
   bool isString(std::string_view string) const { return is(JsonKind::string) && this->string() == string; }
-  bool isTrue() const { return isThere() && *value_ == true; }
+  bool isTrue() const { return is(JsonKind::boolean) && *value_->get_ptr<const bool*>(); }
   /// Whether it is null, or contains nothing.
   bool isEmpty() const { return is(JsonKind::null) || (value_->is_structured() && value_->empty()); }
 
@@ -101,7 +101,7 @@ class JsonValue {
 
   /// Nothing unless this is a number from 0 to 2^64 - 1, written without a fraction.
   std::optional<std::uint64_t> wholeNumber() const {
-    return is(JsonKind::number_unsigned) ? std::optional(value_->get<std::uint64_t>()) : std::nullopt;
+    return is(JsonKind::number_unsigned) ? std::optional(*value_->get_ptr<const std::uint64_t*>()) : std::nullopt;
   }
   /// Nothing unless this is a number.
   std::optional<double> number() const {
