@@ -21,8 +21,8 @@ class Workspace {
  public:
   /// Steps are shared out among these threads.
   explicit Workspace(Threads threads = Threads());
-  Workspace(Workspace&&) = default;             ///< the other one may only be assigned to or destroyed afterwards
-  Workspace& operator=(Workspace&&) = default;  ///< likewise
+  Workspace(Workspace&&) noexcept = default;  ///< the other one may only be assigned to or destroyed afterwards
+  Workspace& operator=(Workspace&&) noexcept = default;  ///< likewise
 
   /// What steps are shared out among.
   const Threads& threads() const { return threads_; }

@@ -55,6 +55,6 @@
   v##major##_##minor##_##patch##_##vectors##_##rounding##_##bodies
 #define DRIFTLESS_JOIN(major, minor, patch, vectors, rounding, bodies) \
   DRIFTLESS_JOIN_EXPANDED(major, minor, patch, vectors, rounding, bodies)
-#define DRIFTLESS_ABI                                                                                              \
+#define DRIFTLESS_ABI                                                                                          \
   DRIFTLESS_JOIN(DRIFTLESS_VERSION_MAJOR, DRIFTLESS_VERSION_MINOR, DRIFTLESS_VERSION_PATCH, DRIFTLESS_VECTORS, \
                  DRIFTLESS_ROUNDING, DRIFTLESS_BODIES)

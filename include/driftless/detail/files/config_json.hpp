@@ -152,7 +152,7 @@ class ConfigFile {
 
   void checkSpelling() const {
     for (const JsonValue member : json_) {
-      const std::string key = member.key();
+      const std::string& key = member.key();
       for (const std::string_view known : kMathematicalKeys)
         if (isOneEditApart(key, known))
           throw ConfigError(message({path_, ": unknown key ", quotedName(key), ": expected ", known}));

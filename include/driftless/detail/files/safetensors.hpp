@@ -96,6 +96,7 @@ class TensorReader {
   void checkCoverage(const std::map<std::string, SafetensorsTensor>& tensors) const {
     using Entry = const std::pair<const std::string, SafetensorsTensor>*;
     std::vector<Entry> in_order;
+    in_order.reserve(tensors.size());
     for (const auto& entry : tensors) in_order.push_back(&entry);
     std::sort(in_order.begin(), in_order.end(), [](Entry left, Entry right) {
       return std::pair(left->second.view.data, left->second.bytes) <
@@ -181,7 +182,7 @@ DRIFTLESS_INLINE Safetensors::Safetensors(std::filesystem::path path)
   // The header, a tensor, its shape: three levels.
   const detail::JsonDocument document(header, where + ": header", 3);
   for (const detail::JsonValue entry : detail::JsonValue(document)) {
-    const std::string name = entry.key();
+    const std::string& name = entry.key();
     if (name == "__metadata__")
       detail::checkMetadata(entry, where);
     else

@@ -110,7 +110,7 @@ inline void requireKnownValues(const JsonValue& object, std::span<const KeyRule>
 inline void requireSupported(const JsonValue& object, std::span<const KeyRule> rules) {
   requireKnownValues(object, rules);
   for (const JsonValue member : object) {
-    const std::string key = member.key();
+    const std::string& key = member.key();
     if (std::none_of(rules.begin(), rules.end(), [&](const KeyRule& rule) { return rule.key == key; }))
       throw ConfigError(
           message({object.name(), ": the key ", quotedName(key), " is not supported, it may change the ids"}));
@@ -236,7 +236,7 @@ inline TokenIds readVocabulary(TokenizerData& data, const JsonValue& vocabulary,
   TokenIds ids;
   data.byte_ids.fill(-1);
   for (const JsonValue value : vocabulary.object()) {
-    const std::string token = value.key();
+    const std::string& token = value.key();
     const int id = readId(value);
     const bool is_added = added.verbatim.count(token) + added.normalized.count(token) > 0;
     const std::string byte_level = bytesOfToken(token);
