@@ -18,8 +18,12 @@ int argmax(const Eigen::MatrixBase<Logits>& logits) {
   if (best == logits.size())
     throw ArgumentError(detail::message(
         {"argmax: expected at least one logit that is a number, got ", logits.size(), " logits, all NaN"}));
-  for (Index i = best + 1; i < logits.size(); ++i)
-    if (logits(i) > logits(best)) best = i;
+  auto largest = logits(best);
+  for (Index i = best + 1; i < logits.size(); ++i) {
+    if (!(logits(i) > largest)) continue;
+    best = i;
+    largest = logits(i);
+  }
   return static_cast<int>(best);
 }
 

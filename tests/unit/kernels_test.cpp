@@ -175,7 +175,7 @@ TEST_CASE_TEMPLATE(
         }
 }
 
-TEST_CASE("kernels: of the many NaNs, a product gives one") {
+TEST_CASE("kernels: of the many NaNs, a product gives one if it is asked to") {
   const auto canonical = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::quiet_NaN());
   ThreadPool pool(1);
   for (const std::uint32_t bits : {0x7fc00000u, 0xffc00000u, 0x7fc12345u, 0xff812345u}) {
@@ -186,9 +186,10 @@ TEST_CASE("kernels: of the many NaNs, a product gives one") {
     Matrix<float> product(2, 21);
     PaddedRows<float> sum(2, 21);
     sum.matrix().setConstant(4);
-    multiply(x, packed(numbers, StoredType::full), pool, Destination<float>{product.data(), 21, 21});
-    Destination<float> to_sum = Destination<float>::rows(sum);
+    Destination<float> to_product{product.data(), 21, 21}, to_sum = Destination<float>::rows(sum);
     to_sum.adds = true;
+    to_product.has_one_nan = to_sum.has_one_nan = true;
+    multiply(x, packed(numbers, StoredType::full), pool, to_product);
     multiply(x, packed(numbers, StoredType::full), pool, to_sum);
     for (Index r = 0; r < 2; ++r)
       for (Index c = 0; c < 21; ++c) {

@@ -21,6 +21,7 @@ struct Destination {
   const Scalar* bias = nullptr;               ///< [columns, padded to whole lanes], added first
   std::optional<Activation> activation = {};  ///< applied next
   bool adds = false;                          ///< to what the destination, which is then padded, holds
+  bool has_one_nan = false;                   ///< which of its many a processor returns depends on the instruction
 
   /// Rows padded to whole lanes, whose padding may be written.
   static Destination rows(PaddedRows<Scalar>& out) { return {out.row(0), out.stride(), out.stride()}; }
@@ -31,7 +32,6 @@ template <class Scalar>
 void finishTile(const Scalar* sums, Index rows, Index width, const float* scales, Index column, Scalar* out,
                 const Destination<Scalar>& to) {
   using L = Lanes<Scalar>;
-  // Which of its many NaNs a processor returns depends on the instruction; one of them stands for all.
   const L nan = L::broadcast(std::numeric_limits<Scalar>::quiet_NaN());
   for (Index r = 0; r < rows; ++r)
     for (Index c = 0; c < width; c += kLanes) {
@@ -42,7 +42,7 @@ void finishTile(const Scalar* sums, Index rows, Index width, const float* scales
       if (to.activation) value = activate(*to.activation, value);
       Scalar* const target = out + r * to.stride + column + c;
       if (to.adds) value = L::load(target) + value;
-      value = selectNaN(value, nan, value);
+      if (to.has_one_nan) value = selectNaN(value, nan, value);
       if (column + c + kLanes <= to.columns) {
         value.store(target);
       } else {

@@ -57,7 +57,9 @@ inline void checkPosition(Index position, Index length) {
 template <class Scalar>
 void unembed(const PaddedRows<Scalar>& x, const Weights<Scalar>& weights, ThreadPool& pool, Scalar* logits) {
   const Index V = weights.config.vocab_size;
-  multiply(x, weights.unembedding(), pool, Destination<Scalar>{logits, V, V});
+  Destination<Scalar> to{logits, V, V};
+  to.has_one_nan = true;
+  multiply(x, weights.unembedding(), pool, to);
 }
 
 /// Tells an observer what stands between two blocks.
