@@ -16,7 +16,8 @@ namespace detail {
 struct CacheAccess;
 }
 
-/// The keys and values of one layer: a row [C] of each for every position so far, as c_attn computed them.
+/// The keys and values of one layer: a row [C] of each for every position so far, as c_attn computed them,
+/// rounded to the stored type.
 template <FloatingScalar Scalar>
 class LayerCache {
  public:

@@ -13,8 +13,8 @@
 
 namespace driftless { inline namespace DRIFTLESS_ABI {
 
-/// Runs any number of tokens onto a cache of any length, at the positions from cache.length() on, and returns the
-/// logits [V] of the last one: those of the next token.
+/// Runs one or more tokens onto a cache, at the positions from cache.length() on, and returns the logits [V] of the
+/// last one: those of the next token.
 ///
 /// Throws ArgumentError for an id that the model does not have, no ids, or a cache of another shape, and ContextFull if
 /// n_positions is exceeded; the cache is then as it was. An observer (observer.hpp) can look on.

@@ -59,7 +59,7 @@ template <FloatingScalar Scalar>
 Generation generateTokens(std::span<const int> promptIds, const GenerateOptions& options,
                           const Weights<Scalar>& weights, const std::function<bool(int id)>& onToken = {});
 
-/// The greedy continuation of a prompt by up to maxTokens ids, fewer if the context is full before. Errors as above.
+/// The greedy continuation of a prompt by up to maxTokens ids, fewer if the context fills up first. Errors as above.
 /// A template so that `{}` means default options.
 template <std::integral Count, FloatingScalar Scalar>
 std::vector<int> generateTokens(std::span<const int> promptIds, Count maxTokens, const Weights<Scalar>& weights) {

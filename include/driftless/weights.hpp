@@ -37,7 +37,7 @@ struct Attention {
   Linear<Scalar> c_attn;   ///< [C, 3C]: Q, K, V
   Linear<Scalar> c_proj;   ///< [C, C]
   Index n_head = 0;        ///< H
-  Scalar score_scale = 1;  ///< what q . k is multiplied by, 1 / sqrt(D) by default
+  Scalar score_scale = 1;  ///< what q . k is multiplied by: Config::scoreScale of the layer
 };
 
 /// One layer's feed-forward sublayer.
@@ -66,7 +66,7 @@ struct Embedding {
 /// How a model is brought into memory.
 struct LoadOptions {
   StoredType stored = StoredType::full;  ///< what the matrices are stored as; vectors and wpe are always full
-  Threads threads = Threads();           ///< what packs them, and what steps run on that are given no workspace
+  Threads threads = Threads();           ///< they pack the matrices, and run steps that are given no workspace
 };
 
 /// A GPT-2 packed for multiplication, under the checkpoints' names: the model that every step runs on. Not to be
@@ -87,12 +87,12 @@ struct Weights {
   /// The matrix [C, V] that turns a final hidden state into logits.
   const detail::PackedMatrix<Scalar>& unembedding() const { return lm_head ? lm_head->columns : wte.columns; }
 
-  /// What all of them take in memory, padding included.
+  /// The memory that the weights take, padding included.
   Index bytes() const { return bytes_; }
 
   Config config;                             ///< the shape that the tensors have
   StoredType stored;                         ///< what the matrices are stored as
-  Threads threads;                           ///< what steps run on that are given no workspace
+  Threads threads;                           ///< they run steps that are given no workspace
   Embedding<Scalar> wte;                     ///< token embedding
   Matrix<Scalar> wpe;                        ///< [N, C] position embedding
   std::vector<Block<Scalar>> h;              ///< L blocks
