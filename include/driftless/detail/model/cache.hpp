@@ -74,7 +74,7 @@ struct CacheAccess {
     cache.length_ += rows;
   }
 
-  /// [length, C]: element(head, position) points to the first of D numbers that lie `stride` apart.
+  /// [length, C]: offset(head, position) is that of the first of D numbers, which lie `stride` apart.
   template <class Scalar, class Offset>
   static Matrix<Scalar> gather(const LayerCache<Scalar>& cache, Index stride, Offset offset) {
     const Index D = cache.head_size_;
