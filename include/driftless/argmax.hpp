@@ -16,8 +16,8 @@ int argmax(const Eigen::MatrixBase<Logits>& logits) {
   Index best = 0;
   while (best < logits.size() && std::isnan(logits(best))) ++best;
   if (best == logits.size())
-    throw ArgumentError(detail::message(
-        {"argmax: expected at least one logit that is a number, got ", logits.size(), " logits, all NaN"}));
+    detail::raise<ArgumentError>(
+        {"argmax: expected at least one logit that is a number, got ", logits.size(), " logits, all NaN"});
   auto largest = logits(best);
   for (Index i = best + 1; i < logits.size(); ++i) {
     if (!(logits(i) > largest)) continue;

@@ -39,7 +39,7 @@ class LayerCache {
   /// Forgets all positions from `length` on. Throws ArgumentError if there are fewer.
   void truncate(Index length) {
     if (length < 0 || length > length_)
-      throw ArgumentError(detail::message({"truncate: expected a length from 0 to ", length_, ", got ", length}));
+      detail::raise<ArgumentError>({"truncate: expected a length from 0 to ", length_, ", got ", length});
     length_ = length;
   }
 
@@ -103,7 +103,7 @@ class ModelCache {
 
   std::size_t checkedLayer(Index index) const {
     if (index < 0 || index >= layers())
-      throw ArgumentError(detail::message({"expected a layer from 0 to ", layers() - 1, ", got ", index}));
+      detail::raise<ArgumentError>({"expected a layer from 0 to ", layers() - 1, ", got ", index});
     return static_cast<std::size_t>(index);
   }
 

@@ -2,6 +2,12 @@
 
 #include <stdexcept>
 
+/// DRIFTLESS_NO_EXCEPTIONS is defined where exceptions are turned off (-fno-exceptions): an error then ends the
+/// program, its text on standard error. The whole program must agree on it.
+#if !defined(__cpp_exceptions) && !defined(DRIFTLESS_NO_EXCEPTIONS)
+#define DRIFTLESS_NO_EXCEPTIONS
+#endif
+
 namespace driftless {
 
 /// Base of everything this library throws on purpose. The text names the file, tensor, key or argument at fault and

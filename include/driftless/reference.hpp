@@ -9,6 +9,7 @@
 
 #include "driftless/argmax.hpp"
 #include "driftless/detail/abi.hpp"
+#include "driftless/detail/messages.hpp"
 #include "driftless/error.hpp"
 #include "driftless/parameters.hpp"
 
@@ -115,8 +116,7 @@ Matrix<Scalar> embed(std::span<const int> ids, const Parameters<Scalar>& paramet
   checkIds(ids, parameters.config);
   const Index T = static_cast<Index>(ids.size());
   if (T > parameters.config.n_positions)
-    throw ContextFull("expected at most " + std::to_string(parameters.config.n_positions) +
-                      " tokens (n_positions), got " + std::to_string(T));
+    detail::raise<ContextFull>({"expected at most ", parameters.config.n_positions, " tokens (n_positions), got ", T});
   Matrix<Scalar> x(T, parameters.config.n_embd);
   for (Index t = 0; t < T; ++t) x.row(t) = parameters.wte.row(ids[static_cast<std::size_t>(t)]) + parameters.wpe.row(t);
   return x;
@@ -167,11 +167,10 @@ RowVector<Scalar> lastLogits(std::span<const int> ids, const Parameters<Scalar>&
 template <class Scalar>
 std::vector<int> greedyDecode(std::span<const int> ids, const Parameters<Scalar>& parameters, Index n) {
   const Index longest = static_cast<Index>(ids.size()) + n - 1;
-  if (n < 0) throw ArgumentError("greedyDecode: expected n of 0 or more, got " + std::to_string(n));
+  if (n < 0) detail::raise<ArgumentError>({"greedyDecode: expected n of 0 or more, got ", n});
   if (longest > parameters.config.n_positions)
-    throw ContextFull("greedyDecode: " + std::to_string(n) + " tokens after " + std::to_string(ids.size()) + " need " +
-                      std::to_string(longest) + " positions, expected at most " +
-                      std::to_string(parameters.config.n_positions) + " (n_positions)");
+    detail::raise<ContextFull>({"greedyDecode: ", n, " tokens after ", ids.size(), " need ", longest,
+                                " positions, expected at most ", parameters.config.n_positions, " (n_positions)"});
   std::vector<int> sequence(ids.begin(), ids.end());
   for (Index step = 0; step < n; ++step) sequence.push_back(argmax(lastLogits<Scalar>(sequence, parameters)));
   return sequence;
@@ -184,8 +183,8 @@ std::vector<std::vector<int>> greedyDecode(const std::vector<std::vector<int>>& 
                                            const Parameters<Scalar>& parameters, Index n) {
   for (std::size_t row = 0; row < batch.size(); ++row)
     if (batch[row].size() != batch.front().size())
-      throw ArgumentError("greedyDecode: expected rows of " + std::to_string(batch.front().size()) + " ids, got " +
-                          std::to_string(batch[row].size()) + " in row " + std::to_string(row));
+      detail::raise<ArgumentError>(
+          {"greedyDecode: expected rows of ", batch.front().size(), " ids, got ", batch[row].size(), " in row ", row});
   std::vector<std::vector<int>> sequences;
   for (const std::vector<int>& ids : batch)
     sequences.push_back(greedyDecode<Scalar>(std::span<const int>(ids), parameters, n));

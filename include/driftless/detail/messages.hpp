@@ -10,8 +10,14 @@
 
 #include "driftless/detail/abi.hpp"
 #include "driftless/detail/text/utf8.hpp"
+#include "driftless/error.hpp"
 
-// What error messages are put together from.
+#ifdef DRIFTLESS_NO_EXCEPTIONS
+#include <cstdio>
+#include <cstdlib>
+#endif
+
+// What error messages are put together from, and the one place where errors are thrown.
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
@@ -39,6 +45,17 @@ inline std::string message(std::initializer_list<MessagePart> parts) {
   std::string text;
   for (const MessagePart& part : parts) text += part.text();
   return text;
+}
+
+/// Throws an error with this text or, if exceptions are off, ends the program with it.
+template <class AnyError>
+[[noreturn]] void raise(std::initializer_list<MessagePart> parts) {
+#ifdef DRIFTLESS_NO_EXCEPTIONS
+  std::fputs((message(parts) + "\n").c_str(), stderr);
+  std::abort();
+#else
+  throw AnyError(message(parts));
+#endif
 }
 
 /// What of a text stands in an error message.

@@ -29,19 +29,18 @@ struct CheckpointFiles {
 inline CheckpointFiles locateCheckpoint(const std::filesystem::path& path) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status))
-    throw FileError(message({path.string(), ": expected a model: ", error.message()}));
+  if (!std::filesystem::exists(status)) raise<FileError>({path.string(), ": expected a model: ", error.message()});
   if (!std::filesystem::is_directory(status)) {
     if (path.extension() == ".safetensors") return {path.parent_path() / "config.json", path, false};
-    throw FileError(message({path.string(), ": expected a directory or a .safetensors file beside its config.json"}));
+    raise<FileError>({path.string(), ": expected a directory or a .safetensors file beside its config.json"});
   }
   const std::filesystem::path config = path / "config.json", file = path / "model.safetensors";
   const std::filesystem::path index = path / "model.safetensors.index.json";
   if (isThere(file)) return {config, file, false};
   if (isThere(index)) return {config, index, true};
   const bool has_pickle = isThere(path / "pytorch_model.bin") || isThere(path / "pytorch_model.bin.index.json");
-  throw FileError(message({path.string(), ": expected model.safetensors or model.safetensors.index.json, found ",
-                           has_pickle ? "only pytorch_model.bin: export the model as safetensors" : "neither"}));
+  raise<FileError>({path.string(), ": expected model.safetensors or model.safetensors.index.json, found ",
+                    has_pickle ? "only pytorch_model.bin: export the model as safetensors" : "neither"});
 }
 
 /// Whether an index may name this file: a plain name, so that nothing outside of its directory is reached.
@@ -55,14 +54,12 @@ inline std::set<std::string> readShardIndex(const std::filesystem::path& index) 
   const std::string where = index.string();
   const JsonFile json(index);
   const JsonValue weight_map = json.root()["weight_map"];
-  if (!weight_map.is(JsonKind::object))
-    throw FileError(message({where, ": expected an object with the object weight_map"}));
+  if (!weight_map.is(JsonKind::object)) raise<FileError>({where, ": expected an object with the object weight_map"});
   std::set<std::string> places;
   for (const JsonValue file : weight_map) {
     if (!file.is(JsonKind::string) || !isShardName(file.string()))
-      throw FileError(
-          message({where, ": weight_map: tensor ", quotedName(file.key()),
-                   ": expected the name of a .safetensors file in the same directory, found ", file.shown()}));
+      raise<FileError>({where, ": weight_map: tensor ", quotedName(file.key()),
+                        ": expected the name of a .safetensors file in the same directory, found ", file.shown()});
     places.insert(message({file.string(), "/", file.key()}));
   }
   return places;
@@ -80,14 +77,14 @@ inline std::vector<Safetensors> openShards(const std::filesystem::path& index) {
     for (; place != places.end() && place->starts_with(file + "/"); ++place) {
       const std::string name = place->substr(file.size() + 1);
       if (tensor == shard.tensors().end() || tensor->first > name)
-        throw FileError(message({index.string(), ": expected tensor ", quotedName(name), " in ", quotedName(file),
-                                 ", which does not hold it"}));
+        raise<FileError>({index.string(), ": expected tensor ", quotedName(name), " in ", quotedName(file),
+                          ", which does not hold it"});
       if (tensor->first != name) break;
       ++tensor;
     }
     if (tensor != shard.tensors().end())
-      throw FileError(message({shard.path().string(), ": holds tensor ", quotedName(tensor->first), ", which ",
-                               index.string(), " does not place there"}));
+      raise<FileError>({shard.path().string(), ": holds tensor ", quotedName(tensor->first), ", which ", index.string(),
+                        " does not place there"});
   }
   return shards;
 }
@@ -119,14 +116,14 @@ class TensorInventory {
   bool settleLmHead(std::optional<bool> is_tied) {
     const auto lm_head = tensors_.find(kLmHead);
     if (lm_head == tensors_.end() && is_tied == false)
-      throw FileError(message(
-          {where_, ": expected tensor ", kLmHead, ", for config.json says tie_word_embeddings = false, found none"}));
+      raise<FileError>(
+          {where_, ": expected tensor ", kLmHead, ", for config.json says tie_word_embeddings = false, found none"});
     if (lm_head == tensors_.end() || is_tied != true) return lm_head != tensors_.end();
     const auto wte = tensors_.find("wte.weight");
     if (wte != tensors_.end() && !haveSameBytes(*lm_head->second, *wte->second))
-      throw FileError(message({placeOf(*lm_head->second),
-                               ": expected a copy of wte.weight, for config.json says "
-                               "tie_word_embeddings = true, found another tensor"}));
+      raise<FileError>({placeOf(*lm_head->second),
+                        ": expected a copy of wte.weight, for config.json says "
+                        "tie_word_embeddings = true, found another tensor"});
     tensors_.erase(lm_head);
     return false;
   }
@@ -138,18 +135,17 @@ class TensorInventory {
         needed.is_vector ? std::vector{needed.cols} : std::vector{needed.rows, needed.cols};
     const auto found = tensors_.find(needed.name);
     if (found == tensors_.end())
-      throw FileError(message(
-          {where_, ": expected tensor ", needed.name, " of shape ", shapeText(shape), ", found none of that name"}));
+      raise<FileError>(
+          {where_, ": expected tensor ", needed.name, " of shape ", shapeText(shape), ", found none of that name"});
     const SafetensorsTensor& tensor = *found->second;
     // GPT-2's linear layers are [in, out] in checkpoints; exports through nn.Linear turn them round.
     const bool is_transposed = needed.name.starts_with("h.") && tensor.shape == std::vector{needed.cols, needed.rows};
     if (tensor.shape != shape)
-      throw FileError(
-          message({placeOf(tensor), ": expected shape ", shapeText(shape), ", found ", shapeText(tensor.shape),
-                   is_transposed ? ": it looks like a transposed nn.Linear export" : ""}));
+      raise<FileError>({placeOf(tensor), ": expected shape ", shapeText(shape), ", found ", shapeText(tensor.shape),
+                        is_transposed ? ": it looks like a transposed nn.Linear export" : ""});
     if (tensor.view.dtype == DType::other)
-      throw FileError(
-          message({placeOf(tensor), ": expected dtype F64, F32, F16 or BF16, found ", quotedName(tensor.dtype_name)}));
+      raise<FileError>(
+          {placeOf(tensor), ": expected dtype F64, F32, F16 or BF16, found ", quotedName(tensor.dtype_name)});
     taken.insert(tensors_.extract(found));
   }
 
@@ -161,14 +157,14 @@ class TensorInventory {
       tensors_.erase("h." + std::to_string(layer) + ".attn.masked_bias");
     }
     if (!tensors_.empty())
-      throw FileError(message({placeOf(*tensors_.begin()->second), " is not one of a GPT-2 with n_layer = ", n_layer}));
+      raise<FileError>({placeOf(*tensors_.begin()->second), " is not one of a GPT-2 with n_layer = ", n_layer});
     std::string prefixed, bare;
     for (const Safetensors& file : files_)
       for (const auto& [name, tensor] : file.tensors())
         if (name != kLmHead) (withoutPrefix(name) == name ? bare : prefixed) = name;
     if (!prefixed.empty() && !bare.empty())
-      throw FileError(message({where_, ": expected all names with the prefix transformer. or none, found ",
-                               quotedName(prefixed), " and ", quotedName(bare)}));
+      raise<FileError>({where_, ": expected all names with the prefix transformer. or none, found ",
+                        quotedName(prefixed), " and ", quotedName(bare)});
   }
 
  private:
@@ -214,7 +210,7 @@ DRIFTLESS_INLINE Checkpoint::Checkpoint(const std::filesystem::path& path) {
 DRIFTLESS_INLINE const SafetensorsTensor& Checkpoint::find(const std::string& name) const {
   const auto found = by_name_.find(name);
   if (found == by_name_.end())
-    throw ArgumentError(detail::message({weights_path_, ": the model has no tensor ", detail::quotedName(name)}));
+    detail::raise<ArgumentError>({weights_path_, ": the model has no tensor ", detail::quotedName(name)});
   return *found->second;
 }
 

@@ -19,21 +19,20 @@ DRIFTLESS_INLINE void checkConfig(const Config& config) {
                                                  {"n_embd", config.n_embd},         {"n_layer", config.n_layer},
                                                  {"n_head", config.n_head},         {"n_inner", config.innerSize()}};
   for (const auto& [name, size] : sizes)
-    if (size < 1) throw ConfigError(detail::message({name, ": expected 1 or more, got ", size}));
+    if (size < 1) detail::raise<ConfigError>({name, ": expected 1 or more, got ", size});
   if (config.n_embd % config.n_head != 0)
-    throw ConfigError(
-        detail::message({"n_head: expected a divisor of n_embd, ", config.n_embd, ", got ", config.n_head}));
+    detail::raise<ConfigError>({"n_head: expected a divisor of n_embd, ", config.n_embd, ", got ", config.n_head});
   if (!(config.layer_norm_epsilon > 0) || std::isinf(config.layer_norm_epsilon))
-    throw ConfigError(
-        detail::message({"layer_norm_epsilon: expected a positive, finite number, got ", config.layer_norm_epsilon}));
+    detail::raise<ConfigError>(
+        {"layer_norm_epsilon: expected a positive, finite number, got ", config.layer_norm_epsilon});
 }
 
 DRIFTLESS_INLINE void checkIds(std::span<const int> ids, const Config& config) {
-  if (ids.empty()) throw ArgumentError("expected at least one token id, got none");
+  if (ids.empty()) detail::raise<ArgumentError>({"expected at least one token id, got none"});
   for (std::size_t i = 0; i < ids.size(); ++i)
     if (ids[i] < 0 || ids[i] >= config.vocab_size)
-      throw ArgumentError(
-          detail::message({"expected token ids from 0 to ", config.vocab_size - 1, ", got ", ids[i], " at index ", i}));
+      detail::raise<ArgumentError>(
+          {"expected token ids from 0 to ", config.vocab_size - 1, ", got ", ids[i], " at index ", i});
 }
 
 namespace detail {
@@ -138,7 +137,7 @@ class ConfigFile {
 
  private:
   [[noreturn]] void refuse(std::string_view key, const std::string& expected) const {
-    throw ConfigError(message({path_, ": ", key, ": expected ", expected, ", found ", json_[key].shown()}));
+    raise<ConfigError>({path_, ": ", key, ": expected ", expected, ", found ", json_[key].shown()});
   }
 
   void checkModelType() const {
@@ -155,7 +154,7 @@ class ConfigFile {
       const std::string& key = member.key();
       for (const std::string_view known : kMathematicalKeys)
         if (isOneEditApart(key, known))
-          throw ConfigError(message({path_, ": unknown key ", quotedName(key), ": expected ", known}));
+          raise<ConfigError>({path_, ": unknown key ", quotedName(key), ": expected ", known});
     }
   }
 

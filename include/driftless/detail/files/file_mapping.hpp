@@ -53,7 +53,7 @@ class FileMapping {
 
  private:
   [[noreturn]] static void fail(const std::filesystem::path& path, const std::string& reason) {
-    throw FileError(message({path.string(), ": cannot be read: ", reason}));
+    raise<FileError>({path.string(), ": cannot be read: ", reason});
   }
 
   void adopt(const void* data, std::size_t size) { bytes_ = {static_cast<const std::byte*>(data), size}; }

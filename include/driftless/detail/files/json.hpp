@@ -19,8 +19,8 @@
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
-struct DuplicateKey {
-  std::string key;
+struct DuplicateKey : FileError {
+  using FileError::FileError;
 };
 
 /// A map whose operator[], by which nlohmann/json's parser stores the members of an object, refuses a key that stands
@@ -31,7 +31,7 @@ struct UniqueKeyMap : std::map<Key, Value, Compare, Allocator> {
 
   Value& operator[](const Key& key) {
     const auto [member, is_new] = this->try_emplace(key);
-    if (!is_new) throw DuplicateKey{key};
+    if (!is_new) raise<DuplicateKey>({"the key ", quotedName(key), " stands twice in one object"});
     return member->second;
   }
 };
@@ -46,20 +46,25 @@ struct JsonDocument {
     // The parser takes a zero byte for the end of its input, and would not see what follows.
     if (text.find('\0') != std::string_view::npos) fail("it contains a zero byte");
     checkDepth(text, max_depth);
+#ifdef DRIFTLESS_NO_EXCEPTIONS
+    root = Json::parse(text.begin(), text.end(), nullptr, false);
+    if (root.is_discarded()) fail("it breaks the syntax");
+#else
     try {
       root = Json::parse(text.begin(), text.end());
     } catch (const DuplicateKey& twice) {
-      fail("the key " + quotedName(twice.key) + " stands twice in one object");
+      fail(twice.what());
     } catch (const Json::exception& error) {
       fail(printable(error.what()));
     }
+#endif
   }
 
   std::string where;
   Json root;
 
  private:
-  [[noreturn]] void fail(const std::string& reason) const { throw FileError(message({where, ": bad JSON: ", reason})); }
+  [[noreturn]] void fail(const std::string& reason) const { raise<FileError>({where, ": bad JSON: ", reason}); }
 
   /// Before parsing, which would need memory for every level.
   void checkDepth(std::string_view text, std::size_t max_depth) const {
@@ -153,7 +158,7 @@ class JsonValue {
   }
 
   [[noreturn]] void fail(const std::string& expected) const {
-    throw FileError(message({name(), ": expected ", expected, ", found ", shown()}));
+    raise<FileError>({name(), ": expected ", expected, ", found ", shown()});
   }
 
  private:

@@ -54,7 +54,7 @@ inline std::string_view safetensorsHeader(std::string_view file, const std::stri
   constexpr std::size_t kLengthBytes = 8;
   constexpr std::uint64_t kMostHeaderBytes = 100'000'000;
   const auto refuse = [&](const std::string& reason) {
-    throw FileError(message({where, ": not a safetensors file: ", reason, lookalike(file)}));
+    raise<FileError>({where, ": not a safetensors file: ", reason, lookalike(file)});
   };
   if (file.empty()) refuse("it is empty");
   if (file.size() < kLengthBytes) refuse(message({"expected at least 8 bytes, found ", file.size()}));
@@ -111,12 +111,12 @@ class TensorReader {
       covered += entry->second.bytes;
     }
     if (covered != data_.size())
-      throw FileError(message({where_, ": expected ", covered, " bytes of data, found ", data_.size()}));
+      raise<FileError>({where_, ": expected ", covered, " bytes of data, found ", data_.size()});
   }
 
  private:
   [[noreturn]] void refuse(const std::string& name, const std::string& reason) const {
-    throw FileError(message({where_, ": tensor ", quotedName(name), reason}));
+    raise<FileError>({where_, ": tensor ", quotedName(name), reason});
   }
 
   std::vector<Index> wholeNumbers(const std::string& name, const JsonValue& array) const {
@@ -168,7 +168,7 @@ inline void checkMetadata(const JsonValue& metadata, const std::string& where) {
   bool are_strings = metadata.is(JsonKind::object);
   for (const JsonValue value : metadata) are_strings = are_strings && value.is(JsonKind::string);
   if (!are_strings)
-    throw FileError(message({where, ": __metadata__: expected an object of strings, found ", metadata.shown()}));
+    raise<FileError>({where, ": __metadata__: expected an object of strings, found ", metadata.shown()});
 }
 
 }  // namespace detail

@@ -44,7 +44,7 @@ struct Lanes {
       Eigen::internal::packet_traits<Scalar>::Vectorizable ? int{Eigen::internal::packet_traits<Scalar>::size} : 1;
   static constexpr int kPackets = static_cast<int>(kLanes) / kPacketSize;
 
-  Packet packet[kPackets];
+  Packet packet[std::size_t{kPackets}];
 
   static EIGEN_STRONG_INLINE Lanes broadcast(Scalar value) {
     Lanes result;

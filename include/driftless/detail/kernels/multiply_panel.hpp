@@ -23,7 +23,7 @@ EIGEN_STRONG_INLINE void prefetchRow(const Element* row) {
 template <int Rows, int Groups, class Scalar, class Element>
 EIGEN_STRONG_INLINE void multiplyTile(const Scalar* x, Index x_stride, const Element* panel, Index panel_stride,
                                       Index in, Scalar* sums, Index sums_stride) {
-  Lanes<Scalar> sum[Rows][Groups];
+  Lanes<Scalar> sum[std::size_t{Rows}][std::size_t{Groups}];
 #pragma GCC unroll 8
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 8
@@ -32,7 +32,7 @@ EIGEN_STRONG_INLINE void multiplyTile(const Scalar* x, Index x_stride, const Ele
     // The processor's own prefetching suffices for one row of wide numbers, which is bound by memory. It falls behind
     // if a row of the panel has few lines, and if the panel comes from the second-level cache.
     if constexpr (Rows > 1 || sizeof(Element) < sizeof(Scalar)) prefetchRow<Groups * kLanes>(panel + k * panel_stride);
-    Lanes<Scalar> weight[Groups];
+    Lanes<Scalar> weight[std::size_t{Groups}];
 #pragma GCC unroll 8
     for (int g = 0; g < Groups; ++g) weight[g] = loadLanes<Scalar>(panel + k * panel_stride + g * kLanes);
 #pragma GCC unroll 8

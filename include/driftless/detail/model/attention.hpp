@@ -122,8 +122,7 @@ void attnStep(Step<Scalar>& step, const PaddedRows<Scalar>& x, const Attention<S
 template <class Scalar>
 void checkWidth(const Matrix<Scalar>& x, Index width) {
   if (x.rows() < 1 || x.cols() != width)
-    throw ArgumentError(
-        detail::message({"expected x of shape [T >= 1, ", width, "], got ", shapeText({x.rows(), x.cols()})}));
+    raise<ArgumentError>({"expected x of shape [T >= 1, ", width, "], got ", shapeText({x.rows(), x.cols()})});
 }
 
 /// The step of one layer for rows x [T, C] of one sequence, by the caller's thread. Throws before anything is written
@@ -132,11 +131,11 @@ template <class Scalar>
 Workspace<Scalar> layerStep(const Matrix<Scalar>& x, Index width, Index n_head, LayerCache<Scalar>& cache) {
   checkWidth(x, width);
   if (cache.heads() != n_head || cache.headSize() != width / n_head)
-    throw ArgumentError(detail::message({"expected a cache of ", n_head, " heads of ", width / n_head, ", got ",
-                                         cache.heads(), " of ", cache.headSize()}));
+    raise<ArgumentError>({"expected a cache of ", n_head, " heads of ", width / n_head, ", got ", cache.heads(), " of ",
+                          cache.headSize()});
   if (x.rows() > cache.capacity() - cache.length())
-    throw ContextFull(detail::message(
-        {"expected at most ", cache.capacity() - cache.length(), " more rows for this cache, got ", x.rows()}));
+    raise<ContextFull>(
+        {"expected at most ", cache.capacity() - cache.length(), " more rows for this cache, got ", x.rows()});
   Workspace<Scalar> workspace(Threads(1));
   workspace.step().segments = {{&cache, 0, x.rows(), 0, cache.length(), nullptr}};
   return workspace;

@@ -97,8 +97,8 @@ LayerCache<Scalar>::LayerCache(Index n_head, Index head_size, Index capacity, St
     : n_head_(n_head), head_size_(head_size), capacity_(capacity), stored_(stored) {
   using Access = detail::CacheAccess;
   if (detail::isQuantized(stored))
-    throw ArgumentError(
-        detail::message({"expected a type of floating-point numbers for keys and values, got ", nameOf(stored)}));
+    detail::raise<ArgumentError>(
+        {"expected a type of floating-point numbers for keys and values, got ", nameOf(stored)});
   data_ = detail::AlignedBuffer<std::byte>(Access::pages(capacity) * Access::pageElements(n_head, head_size) *
                                            detail::elementSize<Scalar>(stored));
 }

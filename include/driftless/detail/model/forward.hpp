@@ -21,36 +21,34 @@ void checkChunk(const Chunk<Scalar>& chunk, const Weights<Scalar>& weights) {
   const ModelCache<Scalar>& cache = *chunk.cache;
   if (cache.layers() != config.n_layer || cache.capacity() != config.n_positions ||
       cache.layer(0).heads() != config.n_head || cache.layer(0).headSize() != config.headSize())
-    throw ArgumentError("the cache was made for a model of another shape than these weights");
+    raise<ArgumentError>({"the cache was made for a model of another shape than these weights"});
   for (Index layer = 1; layer < cache.layers(); ++layer)
     if (cache.layer(layer).length() != cache.length())
-      throw ArgumentError(detail::message({"the cache's layers are out of step: layer 0 holds ", cache.length(),
-                                           " positions, layer ", layer, " holds ", cache.layer(layer).length()}));
+      raise<ArgumentError>({"the cache's layers are out of step: layer 0 holds ", cache.length(), " positions, layer ",
+                            layer, " holds ", cache.layer(layer).length()});
   checkIds(chunk.ids, config);
   const Index left = config.n_positions - cache.length();
   if (static_cast<Index>(chunk.ids.size()) > left)
-    throw ContextFull(detail::message({"expected at most ", left, " more tokens (n_positions is ", config.n_positions,
-                                       ", the cache holds ", cache.length(), "), got ", chunk.ids.size()}));
+    raise<ContextFull>({"expected at most ", left, " more tokens (n_positions is ", config.n_positions,
+                        ", the cache holds ", cache.length(), "), got ", chunk.ids.size()});
 }
 
 template <class Scalar>
 void checkChunks(std::span<const Chunk<Scalar>> chunks, const Weights<Scalar>& weights) {
-  if (chunks.empty()) throw ArgumentError("expected at least one sequence, got none");
+  if (chunks.empty()) raise<ArgumentError>({"expected at least one sequence, got none"});
   for (std::size_t i = 0; i < chunks.size(); ++i) {
-    if (chunks[i].cache == nullptr)
-      throw ArgumentError(detail::message({"expected a cache for sequence ", i, ", got none"}));
+    if (chunks[i].cache == nullptr) raise<ArgumentError>({"expected a cache for sequence ", i, ", got none"});
     checkChunk(chunks[i], weights);
     for (std::size_t j = 0; j < i; ++j)
       if (chunks[i].cache == chunks[j].cache)
-        throw ArgumentError(detail::message(
-            {"expected a cache of its own for every sequence, got the same one for sequences ", j, " and ", i}));
+        raise<ArgumentError>(
+            {"expected a cache of its own for every sequence, got the same one for sequences ", j, " and ", i});
   }
 }
 
 inline void checkPosition(Index position, Index length) {
   if (position != length)
-    throw ArgumentError(
-        detail::message({"decodeStep: expected position ", length, ", the cache's length, got ", position}));
+    raise<ArgumentError>({"decodeStep: expected position ", length, ", the cache's length, got ", position});
 }
 
 /// logits [T, V], row after row, of final hidden states x [T, C].
@@ -223,8 +221,8 @@ const Matrix<Scalar>& decodeStep(std::span<const int> ids, std::span<const Index
                                  const Weights<Scalar>& weights, const std::vector<ModelCache<Scalar>*>& caches,
                                  Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
   if (ids.size() != caches.size() || positions.size() != caches.size())
-    throw ArgumentError(detail::message({"decodeStep: expected an id and a position for each of ", caches.size(),
-                                         " caches, got ", ids.size(), " ids and ", positions.size(), " positions"}));
+    detail::raise<ArgumentError>({"decodeStep: expected an id and a position for each of ", caches.size(),
+                                  " caches, got ", ids.size(), " ids and ", positions.size(), " positions"});
   std::vector<Chunk<Scalar>> chunks;
   for (std::size_t i = 0; i < caches.size(); ++i) {
     if (caches[i] != nullptr) detail::checkPosition(positions[i], caches[i]->length());
@@ -237,8 +235,8 @@ template <FloatingScalar Scalar>
 RowVector<Scalar> embedToken(int id, Index position, const Weights<Scalar>& weights) {
   checkIds(std::span(&id, 1), weights.config);
   if (position < 0 || position >= weights.config.n_positions)
-    throw ArgumentError(
-        detail::message({"expected a position from 0 to ", weights.config.n_positions - 1, ", got ", position}));
+    detail::raise<ArgumentError>(
+        {"expected a position from 0 to ", weights.config.n_positions - 1, ", got ", position});
   RowVector<Scalar> out(weights.config.n_embd);
   weights.wte.columns.addColumn(id, weights.wpe.row(position).data(), out.data());
   return out;

@@ -56,8 +56,8 @@ std::vector<Generation> generateTokens(const std::vector<std::vector<int>>& prom
                                        Workspace<Scalar>& workspace, const OnToken& onToken) {
   checkSampling(options.sampling);
   if (options.max_tokens < 0)
-    throw ArgumentError(detail::message({"expected max_tokens of 0 or more, got ", options.max_tokens}));
-  if (caches.empty()) throw ArgumentError("expected at least one cache, got none");
+    detail::raise<ArgumentError>({"expected max_tokens of 0 or more, got ", options.max_tokens});
+  if (caches.empty()) detail::raise<ArgumentError>({"expected at least one cache, got none"});
   std::vector<ModelCache<Scalar>*> free;
   for (ModelCache<Scalar>& cache : caches) {
     cache.reset();

@@ -37,12 +37,12 @@ template <FloatingScalar Scalar>
 void checkParameters(const Parameters<Scalar>& parameters) {
   checkConfig(parameters.config);
   if (static_cast<Index>(parameters.h.size()) != parameters.config.n_layer)
-    throw ArgumentError(detail::message(
-        {"Parameters: expected ", parameters.config.n_layer, " blocks in h, got ", parameters.h.size()}));
+    detail::raise<ArgumentError>(
+        {"Parameters: expected ", parameters.config.n_layer, " blocks in h, got ", parameters.h.size()});
   forEachTensor(parameters, [](const std::string& name, const auto& tensor, Index rows, Index cols) {
     if (tensor.rows() != rows || tensor.cols() != cols)
-      throw ArgumentError(detail::message({"Parameters: expected ", name, " of shape ", detail::shapeText({rows, cols}),
-                                           ", got ", detail::shapeText({tensor.rows(), tensor.cols()})}));
+      detail::raise<ArgumentError>({"Parameters: expected ", name, " of shape ", detail::shapeText({rows, cols}),
+                                    ", got ", detail::shapeText({tensor.rows(), tensor.cols()})});
   });
 }
 

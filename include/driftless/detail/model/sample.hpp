@@ -16,10 +16,10 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 
 DRIFTLESS_INLINE void checkSampling(const Sampling& sampling) {
   if (!(sampling.temperature >= 0) || std::isinf(sampling.temperature))
-    throw ArgumentError(detail::message({"expected a temperature of 0 or more, got ", sampling.temperature}));
-  if (sampling.top_k < 0) throw ArgumentError(detail::message({"expected a top_k of 0 or more, got ", sampling.top_k}));
+    detail::raise<ArgumentError>({"expected a temperature of 0 or more, got ", sampling.temperature});
+  if (sampling.top_k < 0) detail::raise<ArgumentError>({"expected a top_k of 0 or more, got ", sampling.top_k});
   if (!(sampling.top_p > 0 && sampling.top_p <= 1))
-    throw ArgumentError(detail::message({"expected a top_p above 0 and up to 1, got ", sampling.top_p}));
+    detail::raise<ArgumentError>({"expected a top_p above 0 and up to 1, got ", sampling.top_p});
 }
 
 namespace detail {

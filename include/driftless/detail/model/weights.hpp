@@ -157,11 +157,11 @@ Weights<Scalar>::Weights(const Config& model_config, bool has_lm_head, const Ten
   forEachTensor(*this, [&](const std::string& name, auto& tensor, Index rows, Index cols) {
     const TensorView view = source(name);
     if (view.rows != rows || view.cols != cols)
-      throw ArgumentError(detail::message({name, ": expected shape ", detail::shapeText({rows, cols}), ", got ",
-                                           detail::shapeText({view.rows, view.cols})}));
+      detail::raise<ArgumentError>({name, ": expected shape ", detail::shapeText({rows, cols}), ", got ",
+                                    detail::shapeText({view.rows, view.cols})});
     if (!packer.pack(view, tensor))
-      throw ArgumentError(detail::message(
-          {name, ": expected numbers that the stored type of the weights can hold, found larger ones"}));
+      detail::raise<ArgumentError>(
+          {name, ": expected numbers that the stored type of the weights can hold, found larger ones"});
   });
   bytes_ = arena_bytes + packer.plain_bytes;
 

@@ -44,10 +44,9 @@ DRIFTLESS_INLINE std::string Tokenizer::decode(std::span<const int> ids) const {
 }
 
 DRIFTLESS_INLINE const std::string& Tokenizer::tokenBytes(int id) const {
-  if (id < 0 || id >= vocabSize())
-    throw ArgumentError(detail::message({"token id ", id, ": expected 0 to ", vocabSize() - 1}));
+  if (id < 0 || id >= vocabSize()) detail::raise<ArgumentError>({"token id ", id, ": expected 0 to ", vocabSize() - 1});
   const std::string& bytes = data_->tokens[static_cast<std::size_t>(id)];
-  if (bytes.empty()) throw ArgumentError(detail::message({"token id ", id, ": the vocabulary has no such token"}));
+  if (bytes.empty()) detail::raise<ArgumentError>({"token id ", id, ": the vocabulary has no such token"});
   return bytes;
 }
 

@@ -100,9 +100,8 @@ inline void requireKnownValues(const JsonValue& object, std::span<const KeyRule>
   for (const auto& [key, permitted] : rules) {
     const JsonValue value = object[key];
     if (permitted[0].empty() || isPermitted(value, permitted[0]) || isPermitted(value, permitted[1])) continue;
-    throw ConfigError(
-        message({value.name(), ": expected ", permitted[0],
-                 permitted[1].empty() ? "" : " or " + std::string(permitted[1]), ", found ", value.shown()}));
+    raise<ConfigError>({value.name(), ": expected ", permitted[0],
+                        permitted[1].empty() ? "" : " or " + std::string(permitted[1]), ", found ", value.shown()});
   }
 }
 
@@ -112,8 +111,7 @@ inline void requireSupported(const JsonValue& object, std::span<const KeyRule> r
   for (const JsonValue member : object) {
     const std::string& key = member.key();
     if (std::none_of(rules.begin(), rules.end(), [&](const KeyRule& rule) { return rule.key == key; }))
-      throw ConfigError(
-          message({object.name(), ": the key ", quotedName(key), " is not supported, it may change the ids"}));
+      raise<ConfigError>({object.name(), ": the key ", quotedName(key), " is not supported, it may change the ids"});
   }
 }
 
@@ -158,8 +156,8 @@ inline std::optional<std::uint64_t> parseWholeNumber(std::string_view digits) {
 /// An id, unless it is missing or too large. `value` is where it stands in a file.
 inline int requireId(std::optional<std::uint64_t> id, const JsonValue& value, std::string_view found) {
   if (id && *id < kMaxVocabularySize) return static_cast<int>(*id);
-  throw FileError(message(
-      {value.name(), ": expected a token id from 0 to ", kMaxVocabularySize - 1, ", found ", printable(found)}));
+  raise<FileError>(
+      {value.name(), ": expected a token id from 0 to ", kMaxVocabularySize - 1, ", found ", printable(found)});
 }
 
 inline int readId(const JsonValue& value) { return requireId(value.wholeNumber(), value, value.shown()); }
@@ -176,13 +174,13 @@ struct AddedTokenIds {
 /// One token may stand in several files; the first decides whether it is normalized.
 inline void addToken(AddedTokenIds& added, const JsonValue& where, const std::string& content, int id,
                      bool is_normalized) {
-  if (content.empty()) throw FileError(message({where.name(), ": expected a token, found an empty one"}));
+  if (content.empty()) raise<FileError>({where.name(), ": expected a token, found an empty one"});
   TokenIds& list = is_normalized ? added.normalized : added.verbatim;
   TokenIds& other = is_normalized ? added.verbatim : added.normalized;
   const int known_id = (other.count(content) > 0 ? other : list).emplace(content, id).first->second;
   if (known_id != id)
-    throw FileError(
-        message({where.name(), ": the added token ", quotedName(content), " has two ids, ", known_id, " and ", id}));
+    raise<FileError>(
+        {where.name(), ": the added token ", quotedName(content), " has two ids, ", known_id, " and ", id});
 }
 
 /// One entry of tokenizer.json's `added_tokens` or of tokenizer_config.json's `added_tokens_decoder`.
@@ -222,9 +220,9 @@ inline void takeAddedTokens(TokenizerData& data, AddedTokens& tokens, const Toke
     const std::string where = message({path.string(), ": added token ", quotedName(content)});
     const auto known = ids.find(content);
     if (known == ids.end() && !setToken(data, id, content))
-      throw FileError(message({where, ": the id ", id, " has a token already"}));
+      raise<FileError>({where, ": the id ", id, " has a token already"});
     if (known != ids.end() && known->second != id)
-      throw FileError(message({where, ": expected its id in the vocabulary, ", known->second, ", found ", id}));
+      raise<FileError>({where, ": expected its id in the vocabulary, ", known->second, ", found ", id});
     tokens.insert(content, id);
     if (content == kEndOfText) data.end_of_text = id;
   }
@@ -241,14 +239,14 @@ inline TokenIds readVocabulary(TokenizerData& data, const JsonValue& vocabulary,
     const bool is_added = added.verbatim.count(token) + added.normalized.count(token) > 0;
     const std::string byte_level = bytesOfToken(token);
     const std::string& bytes = is_added ? token : byte_level;
-    if (bytes.empty()) throw FileError(message({value.name(), ": expected a token of byte-level characters"}));
+    if (bytes.empty()) raise<FileError>({value.name(), ": expected a token of byte-level characters"});
     if (bytes == byte_level && bytes.size() == 1) data.byte_ids[static_cast<unsigned char>(bytes.front())] = id;
-    if (!setToken(data, id, bytes)) throw FileError(message({value.name(), ": the id ", id, " has a token already"}));
+    if (!setToken(data, id, bytes)) raise<FileError>({value.name(), ": the id ", id, " has a token already"});
     ids.emplace(token, id);
   }
   for (std::size_t byte = 0; byte < data.byte_ids.size(); ++byte)
     if (data.byte_ids[byte] < 0)
-      throw FileError(message({vocabulary.name(), ": expected a token for every byte, found none for byte ", byte}));
+      raise<FileError>({vocabulary.name(), ": expected a token for every byte, found none for byte ", byte});
   takeAddedTokens(data, data.verbatim_tokens, ids, added.verbatim, path);
   takeAddedTokens(data, data.normalized_tokens, ids, added.normalized, path);
   return ids;
@@ -299,7 +297,7 @@ inline void readMergesArray(TokenizerData& data, const TokenIds& ids, const Json
     if (!is_pair && !merge.is(JsonKind::string)) merge.fail("a merge (\"a b\" or [\"a\", \"b\"])");
     const std::string reason =
         is_pair ? reader.add((*merge.begin()).string(), (*++merge.begin()).string()) : reader.add(merge.string());
-    if (!reason.empty()) throw FileError(message({merge.name(), ": ", reason}));
+    if (!reason.empty()) raise<FileError>({merge.name(), ": ", reason});
   }
 }
 
@@ -316,7 +314,7 @@ inline void readMergesText(TokenizerData& data, const TokenIds& ids, const std::
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
     if (const std::string reason = reader.add(line); !reason.empty())
-      throw FileError(message({path.string(), ": line ", number, ": ", reason}));
+      raise<FileError>({path.string(), ": line ", number, ": ", reason});
   }
 }
 
@@ -361,8 +359,7 @@ inline TokenizerData loadVocabularyAndMerges(const std::filesystem::path& direct
 inline TokenizerData loadTokenizerFiles(const std::filesystem::path& directory) {
   if (const auto path = directory / "tokenizer.json"; isThere(path)) return loadTokenizerJson(path);
   if (isThere(directory / "vocab.json")) return loadVocabularyAndMerges(directory);
-  throw FileError(
-      message({directory.string(), ": expected tokenizer.json, or vocab.json and merges.txt, found neither"}));
+  raise<FileError>({directory.string(), ": expected tokenizer.json, or vocab.json and merges.txt, found neither"});
 }
 
 }}}  // namespace driftless::DRIFTLESS_ABI::detail

@@ -96,12 +96,16 @@ class ThreadPool {
     int left = unclaimed_.load(std::memory_order_relaxed);
     while (left > 0) {
       if (!unclaimed_.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel)) continue;
+#ifdef DRIFTLESS_NO_EXCEPTIONS
+      run_(task_, count_ - left, thread);
+#else
       try {
         run_(task_, count_ - left, thread);
       } catch (...) {
         const std::scoped_lock lock(error_mutex_);
         error_ = std::current_exception();
       }
+#endif
       if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_all();
       left = unclaimed_.load(std::memory_order_relaxed);
     }

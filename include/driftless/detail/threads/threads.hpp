@@ -40,13 +40,16 @@ DRIFTLESS_INLINE Threads::Threads() : Threads(detail::physicalCores()) {}
 
 DRIFTLESS_INLINE Threads::Threads(int count) {
   if (count < 1 || count > detail::kMostThreads)
-    throw ArgumentError(
-        detail::message({"Threads: expected a count from 1 to ", detail::kMostThreads, ", got ", count}));
+    detail::raise<ArgumentError>({"Threads: expected a count from 1 to ", detail::kMostThreads, ", got ", count});
+#ifdef DRIFTLESS_NO_EXCEPTIONS
+  pool_ = std::make_shared<detail::ThreadPool>(count);
+#else
   try {
     pool_ = std::make_shared<detail::ThreadPool>(count);
   } catch (const std::system_error& error) {
-    throw Error(detail::message({"Threads: expected ", count, " threads, got fewer: ", error.what()}));
+    detail::raise<Error>({"Threads: expected ", count, " threads, got fewer: ", error.what()});
   }
+#endif
 }
 
 DRIFTLESS_INLINE int Threads::count() const { return pool_->threads(); }
