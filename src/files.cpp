@@ -16,8 +16,8 @@ template Parameters<float> randomParameters(const Config&, std::uint64_t, bool);
 template Parameters<double> randomParameters(const Config&, std::uint64_t, bool);
 template void checkParameters(const Parameters<float>&);
 template void checkParameters(const Parameters<double>&);
-template Parameters<float> loadParameters(const std::filesystem::path&);
-template Parameters<double> loadParameters(const std::filesystem::path&);
+template Parameters<float> loadParameters(const std::filesystem::path&, const CheckpointOptions&);
+template Parameters<double> loadParameters(const std::filesystem::path&, const CheckpointOptions&);
 template Weights<float> loadWeights(const std::filesystem::path&, LoadOptions);
 template Weights<double> loadWeights(const std::filesystem::path&, LoadOptions);
 

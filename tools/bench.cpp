@@ -241,7 +241,7 @@ std::string json(const BenchCommand& command, const Results& results) {
     object["positions"].push_back({{"position", point.position},
                                    {"cached_seconds", point.cached_seconds},
                                    {"recomputed_seconds", point.recomputed_seconds}});
-  return object.dump() + "\n";
+  return jsonLine(object);
 }
 
 constexpr int kLabelWidth = 26;

@@ -50,21 +50,21 @@ void describeTensors(const Checkpoint& checkpoint, std::ostream& out) {
         << detail::shapeText(stored.tensor.shape) << "\n";
 }
 
-void describeSizes(const Checkpoint& checkpoint, const std::string& model, std::ostream& out) {
+void describeSizes(const Checkpoint& checkpoint, std::ostream& out) {
   Index parameters = 0;
   std::size_t bytes_on_disk = 0;
   for (const CheckpointTensor& stored : checkpoint.tensors()) {
     parameters += stored.tensor.view.rows * stored.tensor.view.cols;
     bytes_on_disk += stored.tensor.bytes;
   }
-  const Weights<float> weights = loadWeights(model);
-  const ModelCache<float> cache(weights);
+  const Config& config = checkpoint.config();
+  const LayerCache<float> layer(config.n_head, config.headSize(), config.n_positions);
   out << "sizes\n";
   writeLine(out, "parameters", parameters);
   writeLine(out, "weights on disk", bytesText(static_cast<Index>(bytes_on_disk)));
-  writeLine(out, "weights packed in memory", bytesText(weights.bytes()));
-  writeLine(out, "cache for a token", bytesText(cacheBytesPerPosition(cache)));
-  writeLine(out, "cache for the whole context", bytesText(cache.bytes()));
+  writeLine(out, "weights packed in memory", bytesText(Weights<float>::bytesFor(config, checkpoint.hasLmHead())));
+  writeLine(out, "cache for a token", bytesText(config.n_layer * bytesPerPosition(layer)));
+  writeLine(out, "cache for the whole context", bytesText(config.n_layer * layer.bytes()));
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ void InfoCommand::run() const {
   writeLine(out, "tokenizer", loadTokenizerOf(model) ? "yes" : "no");
   writeLine(out, "output weights", checkpoint.hasLmHead() ? "lm_head" : "tied to wte");
   describeConfig(checkpoint.config(), out);
-  describeSizes(checkpoint, model, out);
+  describeSizes(checkpoint, out);
   describeTensors(checkpoint, out);
   writeOutput(out.str());
 }

@@ -41,10 +41,9 @@ std::vector<ModelCache<float>> emptyCaches(const ModelOptions& options, const We
   return caches;
 }
 
-Index cacheBytesPerPosition(const ModelCache<float>& cache) {
-  const LayerCache<float>& layer = cache.layer(0);
+Index bytesPerPosition(const LayerCache<float>& layer) {
   const LayerCache<float> page(layer.heads(), layer.headSize(), detail::kPanelWidth, layer.stored());
-  return cache.layers() * page.bytes() / page.capacity();
+  return page.bytes() / page.capacity();
 }
 
 std::optional<Tokenizer> loadTokenizerOf(const std::string& model) {

@@ -23,8 +23,8 @@ LoadOptions loadOptions(const ModelOptions& options);
 std::vector<ModelCache<float>> emptyCaches(const ModelOptions& options, const Weights<float>& weights,
                                            std::size_t count);
 
-/// What keys and values of one position take in all layers.
-Index cacheBytesPerPosition(const ModelCache<float>& cache);
+/// What a key and a value take.
+Index bytesPerPosition(const LayerCache<float>& layer);
 
 /// The tokenizer beside a model's weights, if there are any files of one.
 std::optional<Tokenizer> loadTokenizerOf(const std::string& model);

@@ -111,7 +111,8 @@ double Runner::stepBytes() const {
   const double positions =
       static_cast<double>(workload_.prompt_tokens) + (static_cast<double>(workload_.max_tokens) + 1) / 2;
   return static_cast<double>(stepWeightBytes()) +
-         static_cast<double>(caches_.size()) * positions * static_cast<double>(cacheBytesPerPosition(caches_.front()));
+         static_cast<double>(caches_.size()) * positions *
+             static_cast<double>(caches_.front().layers() * bytesPerPosition(caches_.front().layer(0)));
 }
 
 Index Runner::cacheBytes() const {

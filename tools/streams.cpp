@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "driftless/error.hpp"
@@ -24,6 +25,10 @@ std::string readFile(const std::string& path) {
   } while (file);
   if (!file.eof()) throw FileError(path + ": cannot be read: " + std::generic_category().message(errno));
   return bytes;
+}
+
+std::string jsonLine(const nlohmann::ordered_json& object) {
+  return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 void writeOutput(std::string_view bytes) {

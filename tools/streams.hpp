@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,9 @@ std::string readInput();
 
 /// All of a file, which need not be a regular one. Throws FileError.
 std::string readFile(const std::string& path);
+
+/// The object and a line's end. Bytes that are not UTF-8, which JSON cannot hold, become U+FFFD.
+std::string jsonLine(const nlohmann::ordered_json& object);
 
 /// Writes to standard output, at once. Throws OutputClosed, or Error if writing fails for another reason.
 void writeOutput(std::string_view bytes);

@@ -47,8 +47,13 @@ Drift compare(const RowVector<float>& cached, const RowVector<float>& scratch, c
     drift.differing_bits +=
         std::popcount(std::bit_cast<std::uint32_t>(cached[i]) ^ std::bit_cast<std::uint32_t>(scratch[i]));
     const double a = cached[i], b = reference[i];
-    double difference = a == b ? 0 : std::abs(a - b);
-    if (std::isnan(difference)) difference = std::numeric_limits<double>::infinity();
+    if (!std::isfinite(a) || !std::isfinite(b)) {
+      // Nothing can be said of how far such numbers are apart.
+      constexpr double kInfinity = std::numeric_limits<double>::infinity();
+      drift.include({0, kInfinity, kInfinity, false});
+      continue;
+    }
+    const double difference = std::abs(a - b);
     const bool is_within = difference <= kAbsoluteTolerance + kRelativeTolerance * std::abs(b);
     const double scale = std::max(std::abs(b), kAbsoluteTolerance / kRelativeTolerance);
     drift.include({0, difference, difference / scale, is_within});
@@ -108,7 +113,7 @@ void writeJson(std::size_t steps, const Drift& drift) {
                                       {"differing_bits", drift.differing_bits},
                                       {"max_abs", drift.max_abs},
                                       {"max_rel", drift.max_rel}};
-  writeOutput(object.dump() + "\n");
+  writeOutput(jsonLine(object));
 }
 
 /// Generates greedily onto `ids`, and looks at every step's logits before it takes the next.

@@ -22,17 +22,20 @@ struct CheckpointTensor {
 
 /// A GPT-2 on disk in Hugging Face's layout, checked as a whole. Every tensor of `modelTensors` is there, with a float
 /// type and the shape that the config asks for, and nothing else is, except the buffers `h.*.attn.bias` and
-/// `h.*.attn.masked_bias`, which are ignored. Names may all carry the prefix `transformer.`, or none;
-/// `lm_head.weight` never does.
+/// `h.*.attn.masked_bias`, which are ignored, and what `ignores_extra` allows. Names may all carry the prefix
+/// `transformer.`, or none; `lm_head.weight` never does. Before that, all may carry a wrapper's prefix, such as
+/// `_orig_mod.` or `module.`.
 ///
 /// The output weights are `lm_head.weight` if the files have it; otherwise they are tied to wte. If config.json has
 /// `tie_word_embeddings`, it must agree: true refuses an lm_head.weight that differs from wte, false asks for one.
+/// Unless it is false, lm_head.weight also stands for a wte.weight that is missing, as in files written by
+/// safetensors.torch.save_model.
 class Checkpoint {
  public:
   /// Opens a directory with config.json and either model.safetensors or model.safetensors.index.json with its shards,
-  /// or a .safetensors file with config.json beside it. Tensor data is mapped, not read.
+  /// or a .safetensors file with config.json beside it.
   /// Throws FileError or ConfigError, naming file and tensor or key, expected and actual values.
-  explicit Checkpoint(const std::filesystem::path& path);
+  explicit Checkpoint(const std::filesystem::path& path, const CheckpointOptions& options = {});
   /// The file mappings move along: views stay valid.
   Checkpoint(Checkpoint&&) = default;
   /// Likewise.
@@ -51,7 +54,11 @@ class Checkpoint {
   /// The view is valid for as long as the checkpoint lives. Throws ArgumentError for a name that is not the model's.
   TensorView tensor(const std::string& name) const { return find(name).view; }
 
-  /// Gives back the memory that reading a tensor took; it can be read again. Throws as `tensor` does.
+  /// The tensors that `ignores_extra` left out, each with its file.
+  const std::vector<std::string>& ignored() const { return ignored_; }
+
+  /// Gives back the memory that reading a tensor took if the file is mapped; it can be read again. Throws as `tensor`
+  /// does.
   void release(const std::string& name) const;
 
  private:
@@ -59,18 +66,21 @@ class Checkpoint {
 
   Config config_;
   bool has_lm_head_ = false;
+  bool maps_files_;
   std::string weights_path_;
   std::vector<Safetensors> files_;
   std::vector<CheckpointTensor> tensors_;
   std::map<std::string, const SafetensorsTensor*> by_name_;
+  std::vector<std::string> ignored_;
 };
 
-/// Reads a model into plain Eigen matrices; `path` and errors as in Checkpoint.
+/// Reads a model into plain Eigen matrices; `path` and errors as in Checkpoint, and ArgumentError for a number in the
+/// files that Scalar can't hold.
 template <FloatingScalar Scalar = float>
-Parameters<Scalar> loadParameters(const std::filesystem::path& path);
+Parameters<Scalar> loadParameters(const std::filesystem::path& path, const CheckpointOptions& options = {});
 
-/// Reads a model and packs it for multiplication, straight from the mapped file and without a second copy of more than
-/// one tensor; `path` and errors as in Checkpoint and Weights.
+/// Reads a model and packs it for multiplication, straight from the file and, if it is mapped, without a second copy of
+/// more than one tensor; `path` and errors as in Checkpoint and Weights.
 template <FloatingScalar Scalar = float>
 Weights<Scalar> loadWeights(const std::filesystem::path& path, LoadOptions options = {});
 

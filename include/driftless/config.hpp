@@ -31,8 +31,8 @@ template <class Scalar>
 using RowVector = Eigen::Matrix<Scalar, 1, Eigen::Dynamic>;
 
 /// The MLP's non-linearity, by the name of Hugging Face's `activation_function`. `gelu` is the exact one (erf);
-/// `gelu_new` the tanh approximation of the GPT-2 paper's code, also known as gelu_fast and gelu_pytorch_tanh;
-/// `silu` is also known as swish.
+/// `gelu_new` the tanh approximation of the GPT-2 paper's code, also known as gelu_fast, gelu_accurate,
+/// gelu_pytorch_tanh and gelu_python_tanh; `silu` is also known as swish.
 enum class Activation { gelu, gelu_new, relu, silu, tanh };
 
 /// Its name in config.json.

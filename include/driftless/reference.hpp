@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -35,7 +36,18 @@ Matrix<Scalar> layerNorm(const Matrix<Scalar>& x, const LayerNormParameters<Scal
 /// x [T, in] * weight [in, out] + bias: [T, out].
 template <class Scalar>
 Matrix<Scalar> linear(const Matrix<Scalar>& x, const LinearParameters<Scalar>& layer) {
-  return (x * layer.weight).rowwise() + layer.bias;
+  Matrix<Scalar> y = layer.bias.replicate(x.rows(), 1);
+  // A few rows and columns at a time, which stay in the processor's cache. Eigen's own product would need up to a
+  // quarter of a megabyte of stack, which not every thread has.
+  constexpr Index kRows = 16, kCols = 256;
+  for (Index row = 0; row < y.rows(); row += kRows)
+    for (Index col = 0; col < y.cols(); col += kCols) {
+      auto tile = y.block(row, col, (std::min)(kRows, y.rows() - row), (std::min)(kCols, y.cols() - col));
+      for (Index k = 0; k < x.cols(); ++k)
+        for (Index r = 0; r < tile.rows(); ++r)
+          tile.row(r) += x(row + r, k) * layer.weight.row(k).segment(col, tile.cols());
+    }
+  return y;
 }
 
 /// The MLP's non-linearity of one number.
@@ -58,20 +70,18 @@ Scalar activate(Activation activation, Scalar x) {
   return x;
 }
 
-/// Each row of scores [T, T] becomes weights that sum to one: [T, T].
+/// Scores become weights that sum to one.
 template <class Scalar>
-Matrix<Scalar> softmax(Matrix<Scalar> scores) {
-  for (auto row : scores.rowwise()) {
-    row = (row.array() - row.maxCoeff()).exp().matrix().eval();
-    row /= row.sum();
-  }
-  return scores;
+RowVector<Scalar> softmax(const RowVector<Scalar>& scores) {
+  const RowVector<Scalar> numerators = (scores.array() - scores.maxCoeff()).exp();
+  return numerators / numerators.sum();
 }
 
 }  // namespace reference
 
 /// The causal mask for T tokens, to be added to scores [T, T]: 0 where the key's position (column) is not after the
-/// query's (row), minus infinity where it is.
+/// query's (row), minus infinity where it is. `reference::attention` leaves out what it would mask, which is the same
+/// unless a score or value is infinite or NaN.
 template <class Scalar = float>
 Matrix<Scalar> buildCausalMask(Index T) {
   Matrix<Scalar> mask = Matrix<Scalar>::Zero(T, T);
@@ -89,14 +99,17 @@ Matrix<Scalar> attention(const Matrix<Scalar>& x, const AttentionParameters<Scal
   const Scalar scale = static_cast<Scalar>(config.scoreScale(layer));
 
   const Matrix<Scalar> qkv = linear(x, attn.c_attn);  // [T, 3C]
-  const Matrix<Scalar> mask = buildCausalMask<Scalar>(T);
-  Matrix<Scalar> mixed(T, C);
+  Matrix<Scalar> mixed = Matrix<Scalar>::Zero(T, C);
   for (Index head = 0; head < config.n_head; ++head) {
     const auto q = qkv.middleCols(head * D, D);
     const auto k = qkv.middleCols(C + head * D, D);
     const auto v = qkv.middleCols(2 * C + head * D, D);
-    const Matrix<Scalar> weights = softmax<Scalar>(q * k.transpose() * scale + mask);  // [T, T]
-    mixed.middleCols(head * D, D) = weights * v;
+    for (Index t = 0; t < T; ++t) {
+      RowVector<Scalar> scores(t + 1);  // causal: later keys are absent
+      for (Index key = 0; key <= t; ++key) scores[key] = q.row(t).dot(k.row(key)) * scale;
+      const RowVector<Scalar> weights = softmax(scores);
+      for (Index key = 0; key <= t; ++key) mixed.row(t).segment(head * D, D) += weights[key] * v.row(key);
+    }
   }
   return linear(mixed, attn.c_proj);
 }
@@ -109,14 +122,21 @@ Matrix<Scalar> mlp(const Matrix<Scalar>& x, const MlpParameters<Scalar>& mlp, Ac
   return linear(hidden, mlp.c_proj);
 }
 
+/// Throws as fullForward does.
+template <class Scalar>
+void checkTokens(std::span<const int> ids, const Parameters<Scalar>& parameters) {
+  checkParameters(parameters);
+  checkIds(ids, parameters.config);
+  if (static_cast<Index>(ids.size()) > parameters.config.n_positions)
+    detail::raise<ContextFull>(
+        {"expected at most ", parameters.config.n_positions, " tokens (n_positions), got ", ids.size()});
+}
+
 /// wte[id] + wpe[position] for the ids at positions 0 to T - 1: [T, C]. Throws as fullForward does.
 template <class Scalar>
 Matrix<Scalar> embed(std::span<const int> ids, const Parameters<Scalar>& parameters) {
-  checkParameters(parameters);
-  checkIds(ids, parameters.config);
+  checkTokens(ids, parameters);
   const Index T = static_cast<Index>(ids.size());
-  if (T > parameters.config.n_positions)
-    detail::raise<ContextFull>({"expected at most ", parameters.config.n_positions, " tokens (n_positions), got ", T});
   Matrix<Scalar> x(T, parameters.config.n_embd);
   for (Index t = 0; t < T; ++t) x.row(t) = parameters.wte.row(ids[static_cast<std::size_t>(t)]) + parameters.wpe.row(t);
   return x;
@@ -143,7 +163,11 @@ Matrix<Scalar> hiddenStates(std::span<const int> ids, const Parameters<Scalar>& 
 /// Logits [T, V] of hidden states [T, C], by lm_head if the model has output weights of its own.
 template <class Scalar>
 Matrix<Scalar> unembed(const Matrix<Scalar>& hidden, const Parameters<Scalar>& parameters) {
-  return hidden * (parameters.lm_head ? *parameters.lm_head : parameters.wte).transpose();
+  const Matrix<Scalar>& weight = parameters.lm_head ? *parameters.lm_head : parameters.wte;  // [V, C]
+  Matrix<Scalar> logits(hidden.rows(), weight.rows());
+  for (Index id = 0; id < weight.rows(); ++id)
+    for (Index t = 0; t < hidden.rows(); ++t) logits(t, id) = hidden.row(t).dot(weight.row(id));
+  return logits;
 }
 
 }  // namespace reference
@@ -162,15 +186,28 @@ RowVector<Scalar> lastLogits(std::span<const int> ids, const Parameters<Scalar>&
   return reference::unembed(last, parameters);
 }
 
+namespace reference {
+
+/// Throws as fullForward does for the ids, ArgumentError for a negative n, and ContextFull if n tokens after them need
+/// more than n_positions; there is no position for the last one, nor is one needed.
+template <class Scalar>
+void checkGreedy(std::span<const int> ids, const Parameters<Scalar>& parameters, Index n) {
+  checkTokens(ids, parameters);
+  const Index most = parameters.config.n_positions - static_cast<Index>(ids.size()) + 1;
+  if (n < 0) detail::raise<ArgumentError>({"greedyDecode: expected n of 0 or more, got ", n});
+  if (n > most)
+    detail::raise<ContextFull>({"greedyDecode: expected at most ", most, " tokens after a prompt of ", ids.size(),
+                                " (n_positions is ", parameters.config.n_positions, "), got ", n});
+}
+
+}  // namespace reference
+
 /// The prompt, unchanged, followed by n greedy tokens, each from a forward pass over all the tokens before it; the
-/// first index wins ties. Throws as fullForward does, before anything is computed if the tokens can't fit.
+/// first index wins ties. Throws as fullForward does, ArgumentError for a negative n, and ContextFull if the tokens
+/// can't fit, before anything is computed.
 template <class Scalar>
 std::vector<int> greedyDecode(std::span<const int> ids, const Parameters<Scalar>& parameters, Index n) {
-  const Index longest = static_cast<Index>(ids.size()) + n - 1;
-  if (n < 0) detail::raise<ArgumentError>({"greedyDecode: expected n of 0 or more, got ", n});
-  if (longest > parameters.config.n_positions)
-    detail::raise<ContextFull>({"greedyDecode: ", n, " tokens after ", ids.size(), " need ", longest,
-                                " positions, expected at most ", parameters.config.n_positions, " (n_positions)"});
+  reference::checkGreedy(ids, parameters, n);
   std::vector<int> sequence(ids.begin(), ids.end());
   for (Index step = 0; step < n; ++step) sequence.push_back(argmax(lastLogits<Scalar>(sequence, parameters)));
   return sequence;
@@ -181,10 +218,12 @@ std::vector<int> greedyDecode(std::span<const int> ids, const Parameters<Scalar>
 template <class Scalar>
 std::vector<std::vector<int>> greedyDecode(const std::vector<std::vector<int>>& batch,
                                            const Parameters<Scalar>& parameters, Index n) {
-  for (std::size_t row = 0; row < batch.size(); ++row)
+  for (std::size_t row = 0; row < batch.size(); ++row) {
     if (batch[row].size() != batch.front().size())
       detail::raise<ArgumentError>(
           {"greedyDecode: expected rows of ", batch.front().size(), " ids, got ", batch[row].size(), " in row ", row});
+    reference::checkGreedy<Scalar>(batch[row], parameters, n);
+  }
   std::vector<std::vector<int>> sequences;
   for (const std::vector<int>& ids : batch)
     sequences.push_back(greedyDecode<Scalar>(std::span<const int>(ids), parameters, n));

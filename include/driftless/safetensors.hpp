@@ -14,7 +14,7 @@
 namespace driftless { inline namespace DRIFTLESS_ABI {
 
 namespace detail {
-class FileMapping;
+class FileBytes;
 }
 
 /// One tensor of a safetensors file.
@@ -26,13 +26,14 @@ struct SafetensorsTensor {
   std::size_t bytes = 0;     ///< size in the file
 };
 
-/// A safetensors file, mapped into memory and checked as a whole: every tensor lies within the data and has the size
-/// of its shape, and the tensors fill the data without overlap or hole. Tensor values are not looked at.
-/// Views into it are valid for as long as the object lives, even after it is moved.
+/// A safetensors file, mapped or read into memory and checked as a whole: every tensor lies within the data and has the
+/// size of its shape, and the tensors fill the data without overlap or hole. Tensor values are not looked at. Views
+/// into it are valid for as long as the object lives, even after it is moved.
 class Safetensors {
  public:
-  /// Throws FileError, naming the file and tensor, for anything that breaks the format.
-  explicit Safetensors(std::filesystem::path path);
+  /// Throws FileError, naming the file and tensor, for anything that breaks the format. A mapped file must not be
+  /// shortened before the object's end: the operating system would end the program (SIGBUS).
+  explicit Safetensors(std::filesystem::path path, bool maps_file = true);
   /// The file mapping moves along: views stay valid.
   Safetensors(Safetensors&&) = default;
   /// Likewise.
@@ -46,7 +47,7 @@ class Safetensors {
 
  private:
   std::filesystem::path path_;
-  std::shared_ptr<const detail::FileMapping> file_;
+  std::shared_ptr<const detail::FileBytes> file_;
   std::map<std::string, SafetensorsTensor> tensors_;
 };
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <string>
 
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
@@ -19,26 +21,30 @@ struct TensorView {
   Index rows = 0;                   ///< 1 for a vector
   Index cols = 0;                   ///< elements in a row
   const std::byte* data = nullptr;  ///< rows * cols elements, not owned
+  std::string place = {};           ///< what error messages call it, such as its file and its name there
 };
 
 namespace detail {
 
 template <class Element, class Scalar>
-void convertElements(const TensorView& tensor, Index row, Index col, Index count, Scalar* out) {
+bool convertElements(const TensorView& tensor, Index row, Index col, Index count, Scalar* out) {
   const std::byte* source = tensor.data + (row * tensor.cols + col) * static_cast<Index>(sizeof(Element));
+  bool fits = true;
   for (Index i = 0; i < count; ++i) {
     Element element;
     std::memcpy(&element, source + i * static_cast<Index>(sizeof(Element)), sizeof(Element));
     out[i] = static_cast<Scalar>(element);
+    if constexpr (sizeof(Element) > sizeof(Scalar)) fits = fits && (std::isfinite(out[i]) || !std::isfinite(element));
   }
+  return fits;
 }
 
 }  // namespace detail
 
-/// Writes `count` elements of one row, from column `col` on and converted to Scalar, to `out`. The dtype must not be
-/// `other`.
+/// Writes `count` elements of one row, from column `col` on and converted to Scalar, to `out`. False if one of them is
+/// finite and beyond Scalar's range. The dtype must not be `other`.
 template <FloatingScalar Scalar>
-void readElements(const TensorView& tensor, Index row, Index col, Index count, Scalar* out) {
+bool readElements(const TensorView& tensor, Index row, Index col, Index count, Scalar* out) {
   switch (tensor.dtype) {
     case DType::F64:
       return detail::convertElements<double>(tensor, row, col, count, out);
@@ -51,6 +57,7 @@ void readElements(const TensorView& tensor, Index row, Index col, Index count, S
     case DType::other:
       break;
   }
+  return false;
 }
 
 }}  // namespace driftless::DRIFTLESS_ABI

@@ -63,10 +63,21 @@ struct Embedding {
   detail::PackedMatrix<Scalar> columns;  ///< [C, V]
 };
 
+/// How a checkpoint's files are read.
+struct CheckpointOptions {
+  /// Whether tensor files are mapped into memory: fast, and in need of little memory. But where somebody shortens a
+  /// file while it is mapped, the operating system ends the program (SIGBUS); false reads files as a whole first, and a
+  /// file that is cut short then is an error like others.
+  bool maps_files = true;
+  /// Whether tensors that the model does not have, such as those of a further head, are left out instead of refused.
+  bool ignores_extra = false;
+};
+
 /// How a model is brought into memory.
 struct LoadOptions {
   StoredType stored = StoredType::full;  ///< what the matrices are stored as; vectors and wpe are always full
   Threads threads = Threads();           ///< they pack the matrices, and run steps that are given no workspace
+  CheckpointOptions checkpoint = {};     ///< how its files are read
 };
 
 /// A GPT-2 packed for multiplication, under the checkpoints' names: the model that every step runs on. Not to be
@@ -78,7 +89,8 @@ struct Weights {
   using TensorSource = std::function<TensorView(const std::string& name)>;
 
   /// Packs the tensors of a model, which must have the shapes that forEachTensor says. Throws ConfigError if the sizes
-  /// cannot describe a model, and ArgumentError for numbers that the stored type can't hold.
+  /// cannot describe a model, and ArgumentError for a number that is finite and beyond what it is to be held in, or not
+  /// finite where the stored type knows no infinity and NaN. `place` names the tensor in errors, or `name` if empty.
   Weights(const Config& model_config, bool has_lm_head, const TensorSource& source, LoadOptions options = {});
 
   /// Packs plain matrices. Throws as above and as checkParameters does.
@@ -88,7 +100,10 @@ struct Weights {
   const detail::PackedMatrix<Scalar>& unembedding() const { return lm_head ? lm_head->columns : wte.columns; }
 
   /// The memory that the weights take, padding included.
-  Index bytes() const { return bytes_; }
+  Index bytes() const { return bytesFor(config, lm_head.has_value(), stored); }
+
+  /// What the weights of a model would take; nothing is allocated or read.
+  static Index bytesFor(const Config& config, bool has_lm_head, StoredType stored = StoredType::full);
 
   Config config;                             ///< the shape that the tensors have
   StoredType stored;                         ///< what the matrices are stored as
@@ -100,7 +115,8 @@ struct Weights {
   std::optional<Embedding<Scalar>> lm_head;  ///< output weights; absent if they are tied to wte
 
  private:
-  Index bytes_ = 0;
+  /// Everything in place and empty.
+  Weights(const Config& model_config, bool has_lm_head, LoadOptions options);
 };
 
 }}  // namespace driftless::DRIFTLESS_ABI

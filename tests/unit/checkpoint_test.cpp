@@ -196,9 +196,10 @@ TEST_CASE("checkpoint: names may all carry the prefix but not some of them") {
 
   Tensors mixed = gpt2Tensors({}, "transformer.");
   find(mixed, "transformer.ln_f.bias").name = "ln_f.bias";
-  CHECK_THROWS_WITH_AS(openWritten(mixed), Contains("found \"transformer.wte.weight\" and \"ln_f.bias\""), FileError);
+  CHECK_THROWS_WITH_AS(openWritten(mixed), Contains("tensor ln_f.bias of shape [20], found none of that name but \"ln_f.bias\""),
+                       FileError);
   const Tensors twice = with(gpt2Tensors({}), f32Tensor("transformer.ln_f.bias", {20}, 1));
-  CHECK_THROWS_WITH_AS(openWritten(twice), Contains("found \"transformer.ln_f.bias\" and \"wte.weight\""), FileError);
+  CHECK_THROWS_WITH_AS(openWritten(twice), Contains("tensor \"transformer.ln_f.bias\" is not one of"), FileError);
   const Tensors prefixed_lm_head =
       with(gpt2Tensors({}, "transformer."), f32Tensor("transformer.lm_head.weight", {259, 20}, 1));
   CHECK_THROWS_WITH_AS(openWritten(prefixed_lm_head), Contains("tensor \"transformer.lm_head.weight\" is not one of"),
@@ -294,7 +295,78 @@ TEST_CASE("checkpoint: the output weights are tied or untied as file and config 
                        Contains("\"lm_head.weight\": expected a copy of wte.weight"), FileError);
   CHECK_THROWS_WITH_AS(openWritten(with(bare, f32Tensor("lm_head.weight", {260, 20}, 1))),
                        Contains("expected shape [259, 20], found [260, 20]"), FileError);
-  CHECK_THROWS_AS(openWritten(without(with(bare, tiedLmHead()), "wte.weight"), tie), FileError);
+}
+
+TEST_CASE("checkpoint: lm_head.weight stands for wte unless they are untied, as save_model of safetensors leaves it") {
+  const Tensors saved = without(with(gpt2Tensors({}, "transformer."), tiedLmHead()), "transformer.wte.weight");
+  for (const std::string members : {"", R"("tie_word_embeddings":true)"}) {
+    const Checkpoint checkpoint = openWritten(saved, members);
+    CHECK_FALSE(checkpoint.hasLmHead());
+    requireSame(checkpoint.tensor("wte.weight"), tiedLmHead().bytes);
+  }
+  CHECK_THROWS_WITH_AS(openWritten(saved, R"("tie_word_embeddings":false)"), Contains("expected tensor wte.weight"),
+                       FileError);
+}
+
+TEST_CASE("checkpoint: a prefix that all tensors share is a wrapper's") {
+  for (const std::string wrapper : {"_orig_mod.", "module.", "module._orig_mod.", "gpt.decoder."})
+    for (const std::string base : {"", "transformer."}) {
+      CAPTURE(wrapper + base);
+      const Tensors tied = gpt2Tensors({}, wrapper + base);
+      requireSame(openWritten(tied).tensor("wte.weight"), gpt2Tensors({}).front().bytes);
+      WrittenTensor lm_head = ownLmHead();
+      lm_head.name = wrapper + lm_head.name;
+      CHECK(openWritten(with(tied, lm_head)).hasLmHead());
+      CHECK_THROWS_WITH_AS(openWritten(with(tied, ownLmHead())), Contains("tensor \"lm_head.weight\" is not one of"),
+                           FileError);
+    }
+  Tensors other = gpt2Tensors({}, "model.");
+  for (WrittenTensor& tensor : other)
+    if (tensor.name.ends_with("h.1.ln_2.bias")) tensor.name = "module.h.1.ln_2.bias";
+  CHECK_THROWS_WITH_AS(openWritten(other), Contains("tensor h.1.ln_2.bias of shape [20], found none of that name but "
+                                                    "\"module.h.1.ln_2.bias\""), FileError);
+}
+
+TEST_CASE("checkpoint: a missing tensor's error names what is there") {
+  CHECK_THROWS_WITH_AS(openWritten({f32Tensor("encoder.weight", {2}, 1)}),
+                       Contains("expected tensor wte.weight of shape [259, 20], found none of that name; the first name "
+                                "is \"encoder.weight\""), FileError);
+}
+
+TEST_CASE("checkpoint: further heads are ignored on request, and named") {
+  const Tensors tensors = with(with(gpt2Tensors({}, "transformer."), f32Tensor("v_head.summary.weight", {1, 20}, 1)),
+                               f32Tensor("score.weight", {2, 20}, 1));
+  const TemporaryDirectory directory;
+  writeCheckpoint(directory.path(), tensors, configJson({}));
+  CHECK_THROWS_WITH_AS(Checkpoint(directory.path()), Contains("is not one of a GPT-2"), FileError);
+  const Checkpoint checkpoint(directory.path(), {.ignores_extra = true});
+  REQUIRE(checkpoint.ignored().size() == 2);
+  CHECK(checkpoint.ignored()[0].ends_with("model.safetensors: tensor \"score.weight\""));
+  CHECK(checkpoint.ignored()[1].ends_with("model.safetensors: tensor \"v_head.summary.weight\""));
+  CHECK_NOTHROW(driftless::loadWeights(directory.path(), {.checkpoint = {.ignores_extra = true}}));
+  CHECK_NOTHROW(driftless::loadParameters(directory.path(), {.ignores_extra = true}));
+}
+
+TEST_CASE("checkpoint: what is finite in the file is finite in memory, or an error that names the tensor") {
+  for (const WrittenTensor& victim : gpt2Tensors({})) {
+    CAPTURE(victim.name);
+    Tensors tensors = gpt2Tensors({});
+    WrittenTensor& tensor = find(tensors, victim.name);
+    std::vector<double> numbers(tensor.bytes.size() / 4, 0.5);
+    numbers.back() = 1e300;
+    tensor.dtype = "F64";
+    tensor.bytes.assign(reinterpret_cast<const char*>(numbers.data()), 8 * numbers.size());
+    const TemporaryDirectory directory;
+    writeCheckpoint(directory.path(), tensors, configJson({}));
+    const std::string expected = "model.safetensors: tensor \"" + victim.name + "\": expected numbers that ";
+    using driftless::StoredType;
+    for (const StoredType type : {StoredType::full, StoredType::f16, StoredType::bf16, StoredType::int8})
+      CHECK_THROWS_WITH_AS(driftless::loadWeights(directory.path(), {.stored = type}), Contains(expected.c_str()),
+                           ArgumentError);
+    CHECK_THROWS_WITH_AS(driftless::loadParameters(directory.path()), Contains("float can hold, found 1e+300 at ["),
+                         ArgumentError);
+    CHECK_NOTHROW(driftless::loadParameters<double>(directory.path()));
+  }
 }
 
 TEST_CASE("checkpoint: untied output weights are loaded as parameters") {

@@ -41,7 +41,10 @@ Matrix<float> expectedWeights(const Prompts& prompts, Index layer, Index head) {
   const Matrix<float> normed = reference::layerNorm(x, block.ln_1, config.layer_norm_epsilon);
   const Matrix<float> qkv = reference::linear(normed, block.attn.c_attn);
   const Matrix<float> scores = qkv.middleCols(head * D, D) * qkv.middleCols(C + head * D, D).transpose();
-  return reference::softmax<float>(scores / std::sqrt(static_cast<float>(D)) + buildCausalMask<float>(x.rows()));
+  Matrix<float> weights = Matrix<float>::Zero(x.rows(), x.rows());
+  for (Index t = 0; t < x.rows(); ++t)
+    weights.row(t).head(t + 1) = reference::softmax<float>(scores.row(t).head(t + 1) / std::sqrt(static_cast<float>(D)));
+  return weights;
 }
 
 /// Counts everything that it is shown, and throws once it has been shown `patience` things.

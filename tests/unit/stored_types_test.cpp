@@ -112,15 +112,27 @@ TEST_CASE("stored types: numbers that a type cannot hold are refused by the tens
   Parameters<float> parameters = livelyParameters(oddConfig());
   parameters.h[1].mlp.c_fc.weight(3, 4) = 1e6f;
   const auto load = [&](StoredType type) { return Weights<float>(parameters, {.stored = type}); };
-  CHECK_THROWS_WITH_AS(load(f16),
-                       "h.1.mlp.c_fc.weight: expected numbers that the stored type of the weights can hold, found "
-                       "larger ones",
+  CHECK_THROWS_WITH_AS(load(f16), "h.1.mlp.c_fc.weight: expected numbers that f16 can hold, found 1e+06 at [3, 4]",
                        ArgumentError);
   CHECK_NOTHROW(load(bf16));
   CHECK_NOTHROW(load(int8));
   parameters.h[1].mlp.c_fc.weight(3, 4) = std::numeric_limits<float>::quiet_NaN();
-  CHECK_THROWS_AS(load(int8), ArgumentError);
+  CHECK_THROWS_WITH_AS(load(int8), "h.1.mlp.c_fc.weight: expected numbers that int8 can hold, found nan at [3, 4]",
+                       ArgumentError);
   CHECK_NOTHROW(load(f16));
+  parameters.h[1].mlp.c_fc.weight(3, 4) = 0;
+  parameters.wte(100, 7) = -std::numeric_limits<float>::infinity();
+  CHECK_THROWS_WITH_AS(load(int8), "wte.weight: expected numbers that int8 can hold, found -inf at [100, 7]",
+                       ArgumentError);
+  CHECK_NOTHROW(load(bf16));
+}
+
+TEST_CASE("stored types: the size of the weights follows from shapes alone") {
+  for (const StoredType type : {StoredType::full, f16, bf16, int8})
+    for (const bool has_lm_head : {false, true}) {
+      const Weights<float> weights(livelyParameters(oddConfig(), has_lm_head), {.stored = type});
+      CHECK(weights.bytes() == Weights<float>::bytesFor(oddConfig(), has_lm_head, type));
+    }
 }
 
 TEST_CASE("stored types: what they cost in perplexity on the held-out tale") {

@@ -13,6 +13,7 @@
 #include "driftless/detail/files/file_mapping.hpp"
 #include "driftless/detail/files/json.hpp"
 #include "driftless/detail/messages.hpp"
+#include "driftless/detail/stored/elements.hpp"
 #include "driftless/error.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI {
@@ -66,12 +67,12 @@ inline std::set<std::string> readShardIndex(const std::filesystem::path& index) 
 }
 
 /// Opens the shards that an index names. Index and shards must list the same tensors in the same files.
-inline std::vector<Safetensors> openShards(const std::filesystem::path& index) {
+inline std::vector<Safetensors> openShards(const std::filesystem::path& index, bool maps_files) {
   const std::set<std::string> places = readShardIndex(index);
   std::vector<Safetensors> shards;
   for (auto place = places.begin(); place != places.end();) {
     const std::string file = place->substr(0, place->find('/'));
-    const Safetensors& shard = shards.emplace_back(index.parent_path() / file);
+    const Safetensors& shard = shards.emplace_back(index.parent_path() / file, maps_files);
     // The places of a shard stand together, in the order of the tensors' names, as its own tensors do.
     auto tensor = shard.tensors().begin();
     for (; place != places.end() && place->starts_with(file + "/"); ++place) {
@@ -89,10 +90,10 @@ inline std::vector<Safetensors> openShards(const std::filesystem::path& index) {
   return shards;
 }
 
-inline std::vector<Safetensors> openTensorFiles(const CheckpointFiles& files) {
-  if (files.is_index) return openShards(files.weights);
+inline std::vector<Safetensors> openTensorFiles(const CheckpointFiles& files, bool maps_files) {
+  if (files.is_index) return openShards(files.weights, maps_files);
   std::vector<Safetensors> opened;
-  opened.emplace_back(files.weights);
+  opened.emplace_back(files.weights, maps_files);
   return opened;
 }
 
@@ -101,27 +102,43 @@ inline bool haveSameBytes(const SafetensorsTensor& left, const SafetensorsTensor
          std::equal(left.view.data, left.view.data + left.bytes, right.view.data, right.view.data + right.bytes);
 }
 
-/// The tensors of some files under their names without prefix, until the model has taken those that it needs.
+/// The tensors of some files under the model's names, until the model has taken those that it needs.
 class TensorInventory {
  public:
   using Tensors = std::map<std::string, const SafetensorsTensor*>;
 
   /// `where` names the checkpoint in error messages. Both must outlive the inventory, and the files the views too.
   TensorInventory(const std::vector<Safetensors>& files, const std::string& where) : files_(files), where_(where) {
+    const std::string prefix = modelPrefix();
+    const std::string lm_head =
+        (prefix.ends_with(kBase) ? prefix.substr(0, prefix.size() - kBase.size()) : prefix) + kLmHead;
     for (const Safetensors& file : files)
-      for (const auto& [name, tensor] : file.tensors()) tensors_.emplace(withoutPrefix(name), &tensor);
+      for (const auto& [name, tensor] : file.tensors()) {
+        const bool is_prefixed = name.starts_with(prefix) && name.substr(prefix.size()) != kLmHead;
+        if (name == lm_head)
+          tensors_.emplace(kLmHead, &tensor);
+        else if (is_prefixed)
+          tensors_.emplace(name.substr(prefix.size()), &tensor);
+        else
+          extra_.emplace(name, &tensor);
+      }
   }
 
-  /// Whether the model has an lm_head of its own. A copy of wte that is not needed is taken out.
+  /// Whether the model has an lm_head of its own. A copy of wte that is not needed is taken out; one that stands for
+  /// both, as safetensors.torch.save_model leaves it, becomes wte.
   bool settleLmHead(std::optional<bool> is_tied) {
     const auto lm_head = tensors_.find(kLmHead);
     if (lm_head == tensors_.end() && is_tied == false)
       raise<FileError>(
           {where_, ": expected tensor ", kLmHead, ", for config.json says tie_word_embeddings = false, found none"});
-    if (lm_head == tensors_.end() || is_tied != true) return lm_head != tensors_.end();
+    if (lm_head == tensors_.end()) return false;
     const auto wte = tensors_.find("wte.weight");
-    if (wte != tensors_.end() && !haveSameBytes(*lm_head->second, *wte->second))
-      raise<FileError>({placeOf(*lm_head->second),
+    if (wte == tensors_.end() && is_tied != false)
+      tensors_.emplace("wte.weight", lm_head->second);
+    else if (is_tied != true)
+      return true;
+    else if (wte != tensors_.end() && !haveSameBytes(*lm_head->second, *wte->second))
+      raise<FileError>({lm_head->second->view.place,
                         ": expected a copy of wte.weight, for config.json says "
                         "tie_word_embeddings = true, found another tensor"});
     tensors_.erase(lm_head);
@@ -135,76 +152,88 @@ class TensorInventory {
         needed.is_vector ? std::vector{needed.cols} : std::vector{needed.rows, needed.cols};
     const auto found = tensors_.find(needed.name);
     if (found == tensors_.end())
-      raise<FileError>(
-          {where_, ": expected tensor ", needed.name, " of shape ", shapeText(shape), ", found none of that name"});
+      raise<FileError>({where_, ": expected tensor ", needed.name, " of shape ", shapeText(shape),
+                        ", found none of that name", neighbour(needed.name)});
     const SafetensorsTensor& tensor = *found->second;
     // GPT-2's linear layers are [in, out] in checkpoints; exports through nn.Linear turn them round.
     const bool is_transposed = needed.name.starts_with("h.") && tensor.shape == std::vector{needed.cols, needed.rows};
     if (tensor.shape != shape)
-      raise<FileError>({placeOf(tensor), ": expected shape ", shapeText(shape), ", found ", shapeText(tensor.shape),
+      raise<FileError>({tensor.view.place, ": expected shape ", shapeText(shape), ", found ", shapeText(tensor.shape),
                         is_transposed ? ": it looks like a transposed nn.Linear export" : ""});
     if (tensor.view.dtype == DType::other)
       raise<FileError>(
-          {placeOf(tensor), ": expected dtype F64, F32, F16 or BF16, found ", quotedName(tensor.dtype_name)});
+          {tensor.view.place, ": expected dtype F64, F32, F16 or BF16, found ", quotedName(tensor.dtype_name)});
     taken.insert(tensors_.extract(found));
   }
 
-  /// Throws FileError if there is anything left that is not one of the attention masks' buffers, or if only some of the
-  /// names carry the prefix.
-  void checkRest(Index n_layer) {
+  /// The places of all that is left, except the attention masks' buffers.
+  std::vector<std::string> rest(Index n_layer) {
     for (Index layer = 0; layer < n_layer; ++layer) {
-      tensors_.erase("h." + std::to_string(layer) + ".attn.bias");
-      tensors_.erase("h." + std::to_string(layer) + ".attn.masked_bias");
+      tensors_.erase(message({"h.", layer, ".attn.bias"}));
+      tensors_.erase(message({"h.", layer, ".attn.masked_bias"}));
     }
-    if (!tensors_.empty())
-      raise<FileError>({placeOf(*tensors_.begin()->second), " is not one of a GPT-2 with n_layer = ", n_layer});
-    std::string prefixed, bare;
-    for (const Safetensors& file : files_)
-      for (const auto& [name, tensor] : file.tensors())
-        if (name != kLmHead) (withoutPrefix(name) == name ? bare : prefixed) = name;
-    if (!prefixed.empty() && !bare.empty())
-      raise<FileError>({where_, ": expected all names with the prefix transformer. or none, found ",
-                        quotedName(prefixed), " and ", quotedName(bare)});
+    std::vector<std::string> places;
+    for (const Tensors* const left : {&tensors_, &extra_})
+      for (const auto& [name, tensor] : *left) places.push_back(tensor->view.place);
+    return places;
   }
 
  private:
+  static constexpr std::string_view kBase = "transformer.";
   static constexpr const char* kLmHead = "lm_head.weight";
 
-  /// lm_head never carries the prefix: a name that has both is some other tensor's.
-  static std::string withoutPrefix(const std::string& name) {
-    constexpr std::string_view kPrefix = "transformer.";
-    const bool is_prefixed = name.starts_with(kPrefix) && name.substr(kPrefix.size()) != kLmHead;
-    return is_prefixed ? name.substr(kPrefix.size()) : name;
+  /// What stands before the names of the model's tensors: nothing, `transformer.`, or what a wrapper such as
+  /// torch.compile has put before either.
+  std::string modelPrefix() const {
+    for (const std::string_view known : {"wpe.weight", "ln_f.weight"}) {
+      std::optional<std::string> shortest;
+      for (const Safetensors& file : files_)
+        for (const auto& [name, tensor] : file.tensors()) {
+          if (!name.ends_with(known)) continue;
+          const std::string prefix = name.substr(0, name.size() - known.size());
+          const bool is_whole = prefix.empty() || prefix.back() == '.';
+          if (is_whole && (!shortest || prefix.size() < shortest->size())) shortest = prefix;
+        }
+      if (shortest) return *shortest;
+    }
+    return "";
   }
 
-  /// The file and the tensor's name in it, for an error message.
-  std::string placeOf(const SafetensorsTensor& wanted) const {
+  /// Another tensor's name that may help to see why one is missing.
+  std::string neighbour(const std::string& missing) const {
+    std::string first;
     for (const Safetensors& file : files_)
-      for (const auto& [name, tensor] : file.tensors())
-        if (&tensor == &wanted) return file.path().string() + ": tensor " + quotedName(name);
-    return where_;
+      for (const auto& [name, tensor] : file.tensors()) {
+        if (name == missing || name.ends_with("." + missing)) return message({" but ", quotedName(name)});
+        if (first.empty()) first = name;
+      }
+    return first.empty() ? " nor of any other" : message({"; the first name is ", quotedName(first)});
   }
 
   const std::vector<Safetensors>& files_;
   const std::string& where_;
-  Tensors tensors_;
+  Tensors tensors_;  ///< by their names in the model
+  Tensors extra_;    ///< the others, by their names in the files
 };
 
 }  // namespace detail
 
-DRIFTLESS_INLINE Checkpoint::Checkpoint(const std::filesystem::path& path) {
+DRIFTLESS_INLINE Checkpoint::Checkpoint(const std::filesystem::path& path, const CheckpointOptions& options)
+    : maps_files_(options.maps_files) {
   const detail::CheckpointFiles located = detail::locateCheckpoint(path);
   const detail::ConfigFile config_file(located.config);
   config_ = config_file.config();
   weights_path_ = located.weights.string();
-  files_ = detail::openTensorFiles(located);
+  files_ = detail::openTensorFiles(located, options.maps_files);
   detail::TensorInventory inventory(files_, weights_path_);
   has_lm_head_ = inventory.settleLmHead(config_file.tieWordEmbeddings());
   for (const TensorShape& needed : modelTensors(config_, has_lm_head_)) {
     inventory.take(needed, by_name_);
     tensors_.push_back({needed.name, find(needed.name)});
   }
-  inventory.checkRest(config_.n_layer);
+  ignored_ = inventory.rest(config_.n_layer);
+  if (!ignored_.empty() && !options.ignores_extra)
+    detail::raise<FileError>({ignored_.front(), " is not one of a GPT-2 with n_layer = ", config_.n_layer});
 }
 
 DRIFTLESS_INLINE const SafetensorsTensor& Checkpoint::find(const std::string& name) const {
@@ -216,24 +245,27 @@ DRIFTLESS_INLINE const SafetensorsTensor& Checkpoint::find(const std::string& na
 
 DRIFTLESS_INLINE void Checkpoint::release(const std::string& name) const {
   const SafetensorsTensor& tensor = find(name);
-  detail::releasePages({tensor.view.data, tensor.bytes});
+  if (maps_files_) detail::releasePages({tensor.view.data, tensor.bytes});
 }
 
 template <FloatingScalar Scalar>
-Parameters<Scalar> loadParameters(const std::filesystem::path& path) {
-  const Checkpoint checkpoint(path);
+Parameters<Scalar> loadParameters(const std::filesystem::path& path, const CheckpointOptions& options) {
+  const Checkpoint checkpoint(path, options);
   auto parameters = emptyParameters<Scalar>(checkpoint.config(), checkpoint.hasLmHead());
   forEachTensor(parameters, [&](const std::string& name, auto& target, Index rows, Index cols) {
     const TensorView tensor = checkpoint.tensor(name);
     target.resize(rows, cols);
-    for (Index row = 0; row < rows; ++row) readElements(tensor, row, 0, cols, target.data() + row * cols);
+    bool fits = true;
+    for (Index row = 0; row < rows; ++row)
+      fits = readElements(tensor, row, 0, cols, target.data() + row * cols) && fits;
+    if (!fits) detail::raiseBeyondType<Scalar>(tensor, StoredType::full);
   });
   return parameters;
 }
 
 template <FloatingScalar Scalar>
 Weights<Scalar> loadWeights(const std::filesystem::path& path, LoadOptions options) {
-  const Checkpoint checkpoint(path);
+  const Checkpoint checkpoint(path, options.checkpoint);
   std::string packed;  // the tensor before, done with when the next is asked for
   const auto source = [&](const std::string& name) {
     if (!packed.empty()) checkpoint.release(packed);

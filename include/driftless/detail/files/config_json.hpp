@@ -58,7 +58,7 @@ inline constexpr Index kMostLayers = Index{1} << 12;
 
 /// The spellings of config.json's sizes: Hugging Face's own name first, then its aliases.
 inline constexpr std::string_view kVocabSizeKeys[] = {"vocab_size"};
-inline constexpr std::string_view kPositionsKeys[] = {"n_positions", "n_ctx", "max_position_embeddings"};
+inline constexpr std::string_view kPositionsKeys[] = {"n_positions", "max_position_embeddings"};
 inline constexpr std::string_view kEmbdKeys[] = {"n_embd", "hidden_size"};
 inline constexpr std::string_view kLayerKeys[] = {"n_layer", "num_hidden_layers"};
 inline constexpr std::string_view kHeadKeys[] = {"n_head", "num_attention_heads"};
@@ -90,10 +90,17 @@ inline constexpr std::string_view kMathematicalKeys[] = {"model_type",
 
 /// An activation's own name stands before its aliases.
 inline constexpr std::pair<std::string_view, Activation> kActivationNames[] = {
-    {"gelu", Activation::gelu},          {"gelu_new", Activation::gelu_new},
-    {"gelu_fast", Activation::gelu_new}, {"gelu_pytorch_tanh", Activation::gelu_new},
-    {"relu", Activation::relu},          {"silu", Activation::silu},
-    {"swish", Activation::silu},         {"tanh", Activation::tanh},
+    {"gelu", Activation::gelu},
+    {"gelu_python", Activation::gelu},
+    {"gelu_new", Activation::gelu_new},
+    {"gelu_fast", Activation::gelu_new},
+    {"gelu_accurate", Activation::gelu_new},
+    {"gelu_pytorch_tanh", Activation::gelu_new},
+    {"gelu_python_tanh", Activation::gelu_new},
+    {"relu", Activation::relu},
+    {"silu", Activation::silu},
+    {"swish", Activation::silu},
+    {"tanh", Activation::tanh},
 };
 
 /// A Hugging Face config.json for GPT-2. Every key that changes the mathematics is honoured, or refused with a
@@ -118,7 +125,7 @@ class ConfigFile {
 
     Config config;
     config.vocab_size = size(kVocabSizeKeys, kMostVocabulary);
-    config.n_positions = size(kPositionsKeys, kMostPositions);
+    config.n_positions = positions();
     config.n_embd = size(kEmbdKeys, kMostWidth);
     config.n_layer = size(kLayerKeys, kMostLayers);
     config.n_head = size(kHeadKeys, config.n_embd);
@@ -182,6 +189,13 @@ class ConfigFile {
       if (wholeNumber(key, most) != expected) refuse(key, message({expected, " as in ", first}));
     }
     return wholeNumber(first.empty() ? keys.front() : first, most);
+  }
+
+  /// n_ctx is an old name, at which transformers does not look if there is another.
+  Index positions() const {
+    const auto isThere = [&](std::string_view key) { return json_[key].isThere(); };
+    const bool is_old = std::none_of(std::begin(kPositionsKeys), std::end(kPositionsKeys), isThere) && isThere("n_ctx");
+    return is_old ? wholeNumber("n_ctx", kMostPositions) : size(kPositionsKeys, kMostPositions);
   }
 
   Activation activation() const {

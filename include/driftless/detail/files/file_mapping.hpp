@@ -1,8 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,20 +35,16 @@
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
-/// The bytes of a whole file, mapped read-only for as long as the object lives; moving it does not move the bytes.
-/// Nobody may change or shorten the file in the meantime.
-/// Throws FileError, naming the path, for a file that cannot be opened or is not a regular one.
-class FileMapping {
+/// The bytes of a whole file, mapped read-only or read into memory, for as long as the object lives. While it is
+/// mapped, nobody may change or shorten the file. Throws FileError, naming the path, for a file that cannot be opened
+/// or is not a regular one, and for one that ends while it is read.
+class FileBytes {
  public:
-  explicit FileMapping(const std::filesystem::path& path) { map(path); }
-
-  FileMapping(FileMapping&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
-  FileMapping& operator=(FileMapping&& other) noexcept {
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~FileMapping() {
-    if (!bytes_.empty()) unmap();
+  FileBytes(const std::filesystem::path& path, bool maps_file) { open(path, maps_file); }
+  FileBytes(const FileBytes&) = delete;
+  FileBytes& operator=(const FileBytes&) = delete;
+  ~FileBytes() {
+    if (read_ == nullptr && !bytes_.empty()) unmap();
   }
 
   std::span<const std::byte> bytes() const { return bytes_; }
@@ -58,6 +57,19 @@ class FileMapping {
 
   void adopt(const void* data, std::size_t size) { bytes_ = {static_cast<const std::byte*>(data), size}; }
 
+  /// readSome(to, size) reads up to so many bytes, and returns how many, or nothing on an error.
+  template <class ReadSome>
+  void read(const std::filesystem::path& path, std::size_t size, ReadSome readSome) {
+    read_ = std::make_unique_for_overwrite<std::byte[]>(size);
+    for (std::size_t done = 0; done < size;) {
+      const std::optional<std::size_t> count = readSome(read_.get() + done, size - done);
+      if (!count) fail(path, lastError());
+      if (*count == 0) fail(path, message({"expected ", size, " bytes, found ", done, ": it was cut short meanwhile"}));
+      done += *count;
+    }
+    adopt(read_.get(), size);
+  }
+
 #ifdef _WIN32
   struct Handle {
     HANDLE value;
@@ -68,7 +80,7 @@ class FileMapping {
 
   static std::string lastError() { return std::system_category().message(static_cast<int>(GetLastError())); }
 
-  void map(const std::filesystem::path& path) {
+  void open(const std::filesystem::path& path, bool maps_file) {
     const Handle file{CreateFileW(path.c_str(), GENERIC_READ, FILE_SHARE_READ, nullptr, OPEN_EXISTING,
                                   FILE_ATTRIBUTE_NORMAL, nullptr)};
     if (file.value == INVALID_HANDLE_VALUE) fail(path, lastError());
@@ -77,6 +89,13 @@ class FileMapping {
     if (!GetFileSizeEx(file.value, &size)) fail(path, lastError());
     if (!std::in_range<std::ptrdiff_t>(size.QuadPart)) fail(path, "it is larger than the address space");
     if (size.QuadPart == 0) return;
+    if (!maps_file)
+      return read(path, static_cast<std::size_t>(size.QuadPart), [&](std::byte* to, std::size_t most) {
+        DWORD count = 0;
+        const DWORD some = static_cast<DWORD>((std::min)(most, std::size_t{1} << 30));
+        const bool is_read = ReadFile(file.value, to, some, &count, nullptr);
+        return is_read ? std::optional<std::size_t>(count) : std::nullopt;
+      });
     const Handle mapping{CreateFileMappingW(file.value, nullptr, PAGE_READONLY, 0, 0, nullptr)};
     if (mapping.value == nullptr) fail(path, lastError());
     const void* data = MapViewOfFile(mapping.value, FILE_MAP_READ, 0, 0, 0);
@@ -95,7 +114,7 @@ class FileMapping {
 
   static std::string lastError() { return std::generic_category().message(errno); }
 
-  void map(const std::filesystem::path& path) {
+  void open(const std::filesystem::path& path, bool maps_file) {
     // O_NONBLOCK: opening a named pipe must not wait for its writer.
     const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     if (file.value < 0) fail(path, lastError());
@@ -106,6 +125,11 @@ class FileMapping {
     // mmap refuses a length of zero.
     if (status.st_size == 0) return;
     const auto size = static_cast<std::size_t>(status.st_size);
+    if (!maps_file)
+      return read(path, size, [&](std::byte* to, std::size_t most) {
+        const ::ssize_t count = ::read(file.value, to, most);
+        return count < 0 ? std::nullopt : std::optional(static_cast<std::size_t>(count));
+      });
     const void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.value, 0);
     if (data == MAP_FAILED) fail(path, lastError());
     adopt(data, size);
@@ -115,6 +139,7 @@ class FileMapping {
 #endif
 
   std::span<const std::byte> bytes_;
+  std::unique_ptr<std::byte[]> read_;  ///< null if they are mapped
 };
 
 /// Whether anything has this name: what cannot be looked at counts, so that opening it reports the reason.

@@ -39,14 +39,26 @@ inline constexpr DTypeFormat kDTypeFormats[] = {
     {"F6_E3M2", DType::other, 6}, {"F4", DType::other, 4},
 };
 
+/// What files of other formats begin with.
+inline constexpr std::pair<std::string_view, std::string_view> kLookalikes[] = {
+    {"PK\x03\x04", "a zip archive, such as PyTorch's .bin and .pt files"},
+    {"\x80\x02", "a pickle, such as old PyTorch files"},
+    {"GGUF", "a GGUF file, as llama.cpp's are"},
+    {"\x1F\x8B", "a gzip archive: unpack it first"},
+    {"\x89HDF", "an HDF5 file, such as TensorFlow's and Keras' .h5 files"},
+    {"version https://git-lfs", "a Git LFS pointer: fetch the file with `git lfs pull`"},
+};
+
 /// What a file that is not safetensors may be instead, or nothing.
-inline std::string_view lookalike(std::string_view file) {
+inline std::string lookalike(std::string_view file) {
+  for (const auto& [beginning, format] : kLookalikes)
+    if (file.starts_with(beginning)) return message({"; it looks like ", format});
   const std::string_view text = file.substr((std::min)(file.find_first_not_of(" \t\r\n"), file.size()));
-  if (file.starts_with("PK\x03\x04")) return "; it looks like a zip archive, such as PyTorch's .bin and .pt files";
-  if (file.starts_with("version https://git-lfs"))
-    return "; it is a Git LFS pointer: fetch the file with `git lfs pull`";
   if (text.starts_with("<")) return "; it looks like an HTML page, such as a failed download";
-  return "";
+  if (text.starts_with("{") || text.starts_with("[")) return "; it looks like JSON";
+  const auto isText = [](unsigned char c) { return c >= ' ' || c == '\t' || c == '\r' || c == '\n'; };
+  const std::string_view beginning = file.substr(0, 64);
+  return std::all_of(beginning.begin(), beginning.end(), isText) ? "; it looks like text" : "";
 }
 
 /// The header of a safetensors file, which begins at its ninth byte.
@@ -56,7 +68,7 @@ inline std::string_view safetensorsHeader(std::string_view file, const std::stri
   const auto refuse = [&](const std::string& reason) {
     raise<FileError>({where, ": not a safetensors file: ", reason, lookalike(file)});
   };
-  if (file.empty()) refuse("it is empty");
+  if (file.empty()) raise<FileError>({where, ": not a safetensors file: it is empty"});
   if (file.size() < kLengthBytes) refuse(message({"expected at least 8 bytes, found ", file.size()}));
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), kLengthBytes);
@@ -88,6 +100,7 @@ class TensorReader {
     tensor.shape = wholeNumbers(name, entry["shape"]);
     tensor.bytes = static_cast<std::size_t>(offsets[1] - offsets[0]);
     tensor.view.data = data_.data() + offsets[0];
+    tensor.view.place = place(name);
     describeElements(name, tensor);
     return tensor;
   }
@@ -115,8 +128,10 @@ class TensorReader {
   }
 
  private:
+  std::string place(const std::string& name) const { return message({where_, ": tensor ", quotedName(name)}); }
+
   [[noreturn]] void refuse(const std::string& name, const std::string& reason) const {
-    raise<FileError>({where_, ": tensor ", quotedName(name), reason});
+    raise<FileError>({place(name), reason});
   }
 
   std::vector<Index> wholeNumbers(const std::string& name, const JsonValue& array) const {
@@ -165,7 +180,7 @@ class TensorReader {
 };
 
 inline void checkMetadata(const JsonValue& metadata, const std::string& where) {
-  bool are_strings = metadata.is(JsonKind::object);
+  bool are_strings = metadata.is(JsonKind::object) || metadata.is(JsonKind::null);
   for (const JsonValue value : metadata) are_strings = are_strings && value.is(JsonKind::string);
   if (!are_strings)
     raise<FileError>({where, ": __metadata__: expected an object of strings, found ", metadata.shown()});
@@ -173,8 +188,8 @@ inline void checkMetadata(const JsonValue& metadata, const std::string& where) {
 
 }  // namespace detail
 
-DRIFTLESS_INLINE Safetensors::Safetensors(std::filesystem::path path)
-    : path_(std::move(path)), file_(std::make_shared<const detail::FileMapping>(path_)) {
+DRIFTLESS_INLINE Safetensors::Safetensors(std::filesystem::path path, bool maps_file)
+    : path_(std::move(path)), file_(std::make_shared<const detail::FileBytes>(path_, maps_file)) {
   const std::string where = path_.string();
   const std::string_view header = detail::safetensorsHeader(file_->text(), where);
   const auto header_end = static_cast<std::size_t>(header.data() + header.size() - file_->text().data());

@@ -62,70 +62,90 @@ struct Packer {
   StoredType stored;
   ThreadPool& pool;
   Arena& arena;
-  Index plain_bytes = 0;  ///< of tensors outside the arena
 
-  /// Each returns false if a number is beyond what the stored type can hold.
-  bool pack(const TensorView& tensor, RowVector<Scalar>& vector) {
+  void pack(const TensorView& tensor, RowVector<Scalar>& vector) {
     vector.setZero(roundUpToLanes(tensor.cols));
-    plain_bytes += vector.size() * static_cast<Index>(sizeof(Scalar));
-    readElements(tensor, 0, 0, tensor.cols, vector.data());
-    return true;
+    if (!readElements(tensor, 0, 0, tensor.cols, vector.data())) raiseBeyondType<Scalar>(tensor, StoredType::full);
   }
 
-  bool pack(const TensorView& tensor, Matrix<Scalar>& matrix) {
+  void pack(const TensorView& tensor, Matrix<Scalar>& matrix) {
     matrix.resize(tensor.rows, tensor.cols);
-    plain_bytes += matrix.size() * static_cast<Index>(sizeof(Scalar));
-    for (Index row = 0; row < tensor.rows; ++row) readElements(tensor, row, 0, tensor.cols, matrix.row(row).data());
-    return true;
+    bool fits = true;
+    for (Index row = 0; row < tensor.rows; ++row)
+      fits = readElements(tensor, row, 0, tensor.cols, matrix.row(row).data()) && fits;
+    if (!fits) raiseBeyondType<Scalar>(tensor, StoredType::full);
   }
 
-  bool pack(const TensorView& tensor, PackedMatrix<Scalar>& matrix) {
+  void pack(const TensorView& tensor, PackedMatrix<Scalar>& matrix) {
     matrix = PackedMatrix<Scalar>(tensor.rows, tensor.cols, stored, arena);
-    return packPanels(matrix, [&](Index column, Index width, Scalar* numbers) {
+    packPanels(tensor, matrix, [&](Index column, Index width, Scalar* numbers) {
       const Index count = (std::min)(width, tensor.cols - column);
-      for (Index row = 0; row < tensor.rows; ++row) readElements(tensor, row, column, count, numbers + row * width);
+      bool fits = true;
+      for (Index row = 0; row < tensor.rows; ++row)
+        fits = readElements(tensor, row, column, count, numbers + row * width) && fits;
+      return fits;
     });
   }
 
-  bool pack(const TensorView& tensor, Embedding<Scalar>& embedding) {
+  void pack(const TensorView& tensor, Embedding<Scalar>& embedding) {
     embedding.columns = PackedMatrix<Scalar>(tensor.cols, tensor.rows, stored, arena);
-    return packPanels(embedding.columns, [&](Index token, Index width, Scalar* numbers) {
+    packPanels(tensor, embedding.columns, [&](Index token, Index width, Scalar* numbers) {
       RowVector<Scalar> row(tensor.cols);
+      bool fits = true;
       for (Index i = 0; i < (std::min)(width, tensor.rows - token); ++i) {
-        readElements(tensor, token + i, 0, tensor.cols, row.data());
+        fits = readElements(tensor, token + i, 0, tensor.cols, row.data()) && fits;
         for (Index c = 0; c < tensor.cols; ++c) numbers[c * width + i] = row[c];
       }
+      return fits;
     });
   }
 
   /// Fills a matrix panel by panel: read(column, width, numbers) writes the numbers of columns [column, column + width)
-  /// to numbers [in, width], which are zero before.
+  /// to numbers [in, width], which are zero before, and returns whether they fit Scalar.
   template <class Read>
-  bool packPanels(PackedMatrix<Scalar>& matrix, Read read) {
+  void packPanels(const TensorView& tensor, PackedMatrix<Scalar>& matrix, Read read) {
     std::atomic<bool> fits = true;
     pool.parallelFor(matrix.panels(), [&](Index panel, int) {
       const Index width = matrix.panelWidth(panel);
       AlignedBuffer<Scalar> numbers(matrix.in() * width);
       std::fill_n(numbers.data(), numbers.size(), Scalar(0));
-      read(matrix.panelColumn(panel), width, numbers.data());
-      if (!matrix.setPanel(panel, numbers.data())) fits = false;
+      const bool fits_scalar = read(matrix.panelColumn(panel), width, numbers.data());
+      if (!matrix.setPanel(panel, numbers.data()) || !fits_scalar) fits = false;
     });
-    return fits;
+    if (!fits) raiseBeyondType<Scalar>(tensor, stored);
   }
 };
 
-/// What a tensor [rows, cols] will take up in the arena.
+/// What a model's tensors take in memory.
+struct WeightBytes {
+  Index arena = 0;
+  Index plain = 0;  ///< vectors and wpe
+
+  template <class Scalar>
+  void add(const PackedMatrix<Scalar>&, Index rows, Index cols, StoredType stored) {
+    arena += PackedMatrix<Scalar>::bytesFor(rows, cols, stored);
+  }
+  template <class Scalar>
+  void add(const Embedding<Scalar>&, Index rows, Index cols, StoredType stored) {
+    arena += PackedMatrix<Scalar>::bytesFor(cols, rows, stored);
+  }
+  template <class Scalar>
+  void add(const RowVector<Scalar>&, Index, Index cols, StoredType) {
+    plain += roundUpToLanes(cols) * static_cast<Index>(sizeof(Scalar));
+  }
+  template <class Scalar>
+  void add(const Matrix<Scalar>&, Index rows, Index cols, StoredType) {
+    plain += rows * cols * static_cast<Index>(sizeof(Scalar));
+  }
+};
+
 template <class Scalar>
-Index arenaBytes(const PackedMatrix<Scalar>&, Index rows, Index cols, StoredType stored) {
-  return PackedMatrix<Scalar>::bytesFor(rows, cols, stored);
-}
-template <class Scalar>
-Index arenaBytes(const Embedding<Scalar>&, Index rows, Index cols, StoredType stored) {
-  return PackedMatrix<Scalar>::bytesFor(cols, rows, stored);
-}
-template <class Plain>
-Index arenaBytes(const Eigen::PlainObjectBase<Plain>&, Index, Index, StoredType) {
-  return 0;
+WeightBytes weightBytes(const Weights<Scalar>& weights) {
+  WeightBytes bytes;
+  forEachTensor(weights, [&](const std::string&, const auto& tensor, Index rows, Index cols) {
+    bytes.add(tensor, rows, cols, weights.stored);
+  });
+  return bytes;
 }
 
 /// Views of the parameters' own memory, by name.
@@ -135,7 +155,7 @@ std::map<std::string, TensorView> viewsOf(const Parameters<Scalar>& parameters) 
   std::map<std::string, TensorView> views;
   forEachTensor(parameters, [&](const std::string& name, const auto& tensor, Index rows, Index cols) {
     views[name] = {std::is_same_v<Scalar, double> ? DType::F64 : DType::F32, rows, cols,
-                   reinterpret_cast<const std::byte*>(tensor.data())};
+                   reinterpret_cast<const std::byte*>(tensor.data()), name};
   });
   return views;
 }
@@ -143,27 +163,32 @@ std::map<std::string, TensorView> viewsOf(const Parameters<Scalar>& parameters) 
 }  // namespace detail
 
 template <FloatingScalar Scalar>
-Weights<Scalar>::Weights(const Config& model_config, bool has_lm_head, const TensorSource& source, LoadOptions options)
+Weights<Scalar>::Weights(const Config& model_config, bool has_lm_head, LoadOptions options)
     : config(model_config), stored(options.stored), threads(std::move(options.threads)) {
   checkConfig(config);
   h.resize(static_cast<std::size_t>(config.n_layer));
   if (has_lm_head) lm_head.emplace();
-  Index arena_bytes = 0;
-  forEachTensor(*this, [&](const std::string&, const auto& tensor, Index rows, Index cols) {
-    arena_bytes += detail::arenaBytes(tensor, rows, cols, stored);
-  });
-  detail::Arena arena(arena_bytes);
+}
+
+template <FloatingScalar Scalar>
+Index Weights<Scalar>::bytesFor(const Config& config, bool has_lm_head, StoredType stored) {
+  const detail::WeightBytes bytes = detail::weightBytes(Weights(config, has_lm_head, LoadOptions{stored, Threads(1)}));
+  return bytes.arena + bytes.plain;
+}
+
+template <FloatingScalar Scalar>
+Weights<Scalar>::Weights(const Config& model_config, bool has_lm_head, const TensorSource& source, LoadOptions options)
+    : Weights(model_config, has_lm_head, std::move(options)) {
+  detail::Arena arena(detail::weightBytes(*this).arena);
   detail::Packer<Scalar> packer{stored, threads.pool(), arena};
   forEachTensor(*this, [&](const std::string& name, auto& tensor, Index rows, Index cols) {
-    const TensorView view = source(name);
+    TensorView view = source(name);
+    if (view.place.empty()) view.place = name;
     if (view.rows != rows || view.cols != cols)
       detail::raise<ArgumentError>({name, ": expected shape ", detail::shapeText({rows, cols}), ", got ",
                                     detail::shapeText({view.rows, view.cols})});
-    if (!packer.pack(view, tensor))
-      detail::raise<ArgumentError>(
-          {name, ": expected numbers that the stored type of the weights can hold, found larger ones"});
+    packer.pack(view, tensor);
   });
-  bytes_ = arena_bytes + packer.plain_bytes;
 
   const auto describe = [&](LayerNorm<Scalar>& norm) {
     norm.width = config.n_embd;

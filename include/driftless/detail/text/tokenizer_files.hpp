@@ -304,7 +304,7 @@ inline void readMergesArray(TokenizerData& data, const TokenIds& ids, const Json
 /// merges.txt: one merge per line, after a line that begins with `#version`. No other line is a comment: "# #" is a
 /// merge.
 inline void readMergesText(TokenizerData& data, const TokenIds& ids, const std::filesystem::path& path) {
-  const FileMapping file(path);
+  const FileBytes file(path, false);
   MergeReader reader(data, ids);
   std::string_view rest = file.text();
   for (std::size_t number = 1; !rest.empty(); ++number) {
