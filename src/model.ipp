@@ -18,24 +18,24 @@ template Matrix<Scalar> blockStep(const Matrix<Scalar>&, const Block<Scalar>&, L
 template RowVector<Scalar> embedToken(int, Index, const Weights<Scalar>&);
 template Matrix<Scalar> unembed(const Matrix<Scalar>&, const Weights<Scalar>&);
 
-template const RowVector<Scalar>& prefill(std::span<const int>, const Weights<Scalar>&, ModelCache<Scalar>&,
+template const RowVector<Scalar>& prefill(TokenIds, const Weights<Scalar>&, ModelCache<Scalar>&,
                                           Workspace<Scalar>&, const Observer<Scalar>&);
 template const Matrix<Scalar>& prefill(const std::vector<Chunk<Scalar>>&, const Weights<Scalar>&, Workspace<Scalar>&,
                                        const Observer<Scalar>&);
-template Matrix<Scalar> prefillLogits(std::span<const int>, const Weights<Scalar>&, ModelCache<Scalar>&,
+template Matrix<Scalar> prefillLogits(TokenIds, const Weights<Scalar>&, ModelCache<Scalar>&,
                                       Workspace<Scalar>&, const Observer<Scalar>&);
 template const RowVector<Scalar>& decodeStep(int, Index, const Weights<Scalar>&, ModelCache<Scalar>&,
                                              Workspace<Scalar>&, const Observer<Scalar>&);
-template const Matrix<Scalar>& decodeStep(std::span<const int>, std::span<const Index>, const Weights<Scalar>&,
+template const Matrix<Scalar>& decodeStep(TokenIds, std::span<const Index>, const Weights<Scalar>&,
                                           const std::vector<ModelCache<Scalar>*>&, Workspace<Scalar>&,
                                           const Observer<Scalar>&);
 
-template std::vector<Generation> generateTokens(const std::vector<std::vector<int>>&, const GenerateOptions&,
+template std::vector<Generation> generateTokens(Prompts, const GenerateOptions&,
                                                 const Weights<Scalar>&, std::vector<ModelCache<Scalar>>&,
                                                 Workspace<Scalar>&, const OnToken&);
-template std::vector<Generation> generateTokens(const std::vector<std::vector<int>>&, const GenerateOptions&,
+template std::vector<Generation> generateTokens(Prompts, const GenerateOptions&,
                                                 const Weights<Scalar>&, const OnToken&);
-template Generation generateTokens(std::span<const int>, const GenerateOptions&, const Weights<Scalar>&,
+template Generation generateTokens(TokenIds, const GenerateOptions&, const Weights<Scalar>&,
                                    const std::function<bool(int)>&);
 
 }}  // namespace driftless::DRIFTLESS_ABI

@@ -9,10 +9,10 @@
 
 namespace driftless { inline namespace DRIFTLESS_ABI {
 
-/// The index of the largest logit, the first of them on ties. NaN never wins. Throws ArgumentError if there is
-/// nothing but NaN.
+/// The index of the largest logit of a vector, the first of them on ties. NaN never wins. Throws ArgumentError if there
+/// is nothing but NaN.
 template <class Logits>
-int argmax(const Eigen::MatrixBase<Logits>& logits) {
+requires(Logits::IsVectorAtCompileTime == 1) int argmax(const Eigen::MatrixBase<Logits>& logits) {
   Index best = 0;
   while (best < logits.size() && std::isnan(logits(best))) ++best;
   if (best == logits.size())

@@ -78,7 +78,7 @@ class ModelCache {
   /// What keys, values and their padding take in memory, in all layers.
   Index bytes() const { return layers_.empty() ? 0 : layers() * layers_.front().bytes(); }
 
-  /// Throws ArgumentError if there is no such layer.
+  /// Valid for as long as the cache lives, or what it is moved to. Throws ArgumentError if there is no such layer.
   LayerCache<Scalar>& layer(Index index) { return layers_[checkedLayer(index)]; }
   /// Likewise.
   const LayerCache<Scalar>& layer(Index index) const { return layers_[checkedLayer(index)]; }

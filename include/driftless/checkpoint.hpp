@@ -30,6 +30,8 @@ struct CheckpointTensor {
 /// `tie_word_embeddings`, it must agree: true refuses an lm_head.weight that differs from wte, false asks for one.
 /// Unless it is false, lm_head.weight also stands for a wte.weight that is missing, as in files written by
 /// safetensors.torch.save_model.
+///
+/// References and views that it hands out are valid for as long as it lives, or what it is moved to.
 class Checkpoint {
  public:
   /// Opens a directory with config.json and either model.safetensors or model.safetensors.index.json with its shards,
@@ -51,7 +53,7 @@ class Checkpoint {
   const std::vector<CheckpointTensor>& tensors() const { return tensors_; }
 
   /// One of the model's tensors, by name. The name is without `transformer.`, and the dtype is not `other`.
-  /// The view is valid for as long as the checkpoint lives. Throws ArgumentError for a name that is not the model's.
+  /// Throws ArgumentError for a name that is not the model's.
   TensorView tensor(const std::string& name) const { return find(name).view; }
 
   /// The tensors that `ignores_extra` left out, each with its file.

@@ -4,12 +4,12 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string_view>
 #include <type_traits>
 
 #include "driftless/detail/abi.hpp"
 #include "driftless/error.hpp"
+#include "driftless/token_ids.hpp"
 
 /// Shapes are written with the same letters everywhere:
 ///   T rows (tokens of a step), N = n_positions, C = n_embd, H = n_head, D = C / H, V = vocab_size, L = n_layer.
@@ -46,7 +46,7 @@ struct Config {
   Index n_embd = 768;                                     ///< C
   Index n_layer = 12;                                     ///< L
   Index n_head = 12;                                      ///< H, a divisor of C
-  std::optional<Index> n_inner;                           ///< width of the MLP's hidden layer; 4 C if absent
+  std::optional<Index> n_inner = {};                      ///< width of the MLP's hidden layer; 4 C if absent
   Activation activation_function = Activation::gelu_new;  ///< the MLP's
   double layer_norm_epsilon = 1e-5;                       ///< added to the variance by every LayerNorm
   bool scale_attn_weights = true;                         ///< scores are divided by sqrt(D)
@@ -78,7 +78,7 @@ struct Config {
 void checkConfig(const Config& config);
 
 /// Throws ArgumentError if there are no ids, or for one that is not in the model's vocabulary.
-void checkIds(std::span<const int> ids, const Config& config);
+void checkIds(TokenIds ids, const Config& config);
 
 /// Reads a Hugging Face config.json. Every key that changes the mathematics is honoured, or refused by name.
 /// `tie_word_embeddings` is not part of the result: what it means depends on the tensors (see Checkpoint).

@@ -17,6 +17,7 @@
 #include "driftless/stored_type.hpp"
 #include "driftless/tensor.hpp"
 #include "driftless/threads.hpp"
+#include "driftless/token_ids.hpp"
 #include "driftless/tokenizer.hpp"
 #include "driftless/version.hpp"
 #include "driftless/weights.hpp"

@@ -19,16 +19,16 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 /// Throws ArgumentError for an id that the model does not have, no ids, or a cache of another shape, and ContextFull if
 /// n_positions is exceeded; the cache is then as it was. An observer (observer.hpp) can look on.
 template <FloatingScalar Scalar>
-RowVector<Scalar> prefill(std::span<const int> promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
+RowVector<Scalar> prefill(TokenIds promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
                           const std::type_identity_t<Observer<Scalar>>& observer = {}) {
   Workspace<Scalar> workspace(weights.threads);
   return prefill(promptIds, weights, cache, workspace, observer);
 }
 
-/// The same, computed in a workspace, in which the logits stay until its next step; `auto` makes a copy.
+/// The same, computed in a workspace, in which the logits stay until its next step or its end; `auto` makes a copy.
 template <FloatingScalar Scalar>
-const RowVector<Scalar>& prefill(std::span<const int> promptIds, const Weights<Scalar>& weights,
-                                 ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
+const RowVector<Scalar>& prefill(TokenIds promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
+                                 Workspace<Scalar>& workspace,
                                  const std::type_identity_t<Observer<Scalar>>& observer = {});
 
 /// Advances a sequence by one token at `position`, which must be the cache's length: positions are absolute and go on
@@ -49,7 +49,7 @@ const RowVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar
 
 /// As prefill, but returns the logits of every token: [T, V], row t for what follows promptIds[t].
 template <FloatingScalar Scalar>
-Matrix<Scalar> prefillLogits(std::span<const int> promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
+Matrix<Scalar> prefillLogits(TokenIds promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
                              const std::type_identity_t<Observer<Scalar>>& observer = {}) {
   Workspace<Scalar> workspace(weights.threads);
   return prefillLogits(promptIds, weights, cache, workspace, observer);
@@ -57,10 +57,11 @@ Matrix<Scalar> prefillLogits(std::span<const int> promptIds, const Weights<Scala
 
 /// The same, computed in a workspace.
 template <FloatingScalar Scalar>
-Matrix<Scalar> prefillLogits(std::span<const int> promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
+Matrix<Scalar> prefillLogits(TokenIds promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
                              Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer = {});
 
-/// New tokens of one sequence, and the cache that they go on from, at the positions from cache->length() on.
+/// New tokens of one sequence, and the cache that they go on from, at the positions from cache->length() on. Neither is
+/// owned; both must live until the step ends.
 template <FloatingScalar Scalar>
 struct Chunk {
   std::span<const int> ids;   ///< at least one
@@ -77,9 +78,8 @@ const Matrix<Scalar>& prefill(const std::vector<Chunk<Scalar>>& chunks, const We
 /// Advances several sequences by one token each: ids[b] at positions[b] in caches[b]. Returns logits [B, V]; row b's
 /// bits are those of sequence b run alone. Errors as above, before any cache is written.
 template <FloatingScalar Scalar>
-const Matrix<Scalar>& decodeStep(std::span<const int> ids, std::span<const Index> positions,
-                                 const Weights<Scalar>& weights, const std::vector<ModelCache<Scalar>*>& caches,
-                                 Workspace<Scalar>& workspace,
+const Matrix<Scalar>& decodeStep(TokenIds ids, std::span<const Index> positions, const Weights<Scalar>& weights,
+                                 const std::vector<ModelCache<Scalar>*>& caches, Workspace<Scalar>& workspace,
                                  const std::type_identity_t<Observer<Scalar>>& observer = {});
 
 /// wte[id] + wpe[position], [C]: what enters the first block. Throws ArgumentError for an id or position that the model

@@ -21,10 +21,10 @@ enum class FinishReason {
 
 /// When to stop, and how tokens are chosen.
 struct GenerateOptions {
-  Index max_tokens = 100;     ///< the most that are generated for each prompt
-  std::vector<int> stop_ids;  ///< none by default, not even <|endoftext|>
-  Sampling sampling;          ///< greedy by default
-  bool use_cache = true;      ///< false recomputes everything at every step: the same ids, slowly
+  Index max_tokens = 100;          ///< the most that are generated for each prompt
+  std::vector<int> stop_ids = {};  ///< none by default, not even <|endoftext|>
+  Sampling sampling = {};          ///< greedy by default
+  bool use_cache = true;           ///< false recomputes everything at every step: the same ids, slowly
 };
 
 /// The result for one prompt.
@@ -45,24 +45,24 @@ using OnToken = std::function<bool(std::size_t prompt, int id)>;
 /// Throws ArgumentError for bad options or ids and ContextFull if a prompt alone has more than n_positions tokens,
 /// before anything is generated.
 template <FloatingScalar Scalar>
-std::vector<Generation> generateTokens(const std::vector<std::vector<int>>& prompts, const GenerateOptions& options,
-                                       const Weights<Scalar>& weights, std::vector<ModelCache<Scalar>>& caches,
-                                       Workspace<Scalar>& workspace, const OnToken& onToken = {});
+std::vector<Generation> generateTokens(Prompts prompts, const GenerateOptions& options, const Weights<Scalar>& weights,
+                                       std::vector<ModelCache<Scalar>>& caches, Workspace<Scalar>& workspace,
+                                       const OnToken& onToken = {});
 
 /// The same for a list of prompts, up to sixteen at a time.
 template <FloatingScalar Scalar>
-std::vector<Generation> generateTokens(const std::vector<std::vector<int>>& prompts, const GenerateOptions& options,
-                                       const Weights<Scalar>& weights, const OnToken& onToken = {});
+std::vector<Generation> generateTokens(Prompts prompts, const GenerateOptions& options, const Weights<Scalar>& weights,
+                                       const OnToken& onToken = {});
 
 /// The same for one prompt.
 template <FloatingScalar Scalar>
-Generation generateTokens(std::span<const int> promptIds, const GenerateOptions& options,
-                          const Weights<Scalar>& weights, const std::function<bool(int id)>& onToken = {});
+Generation generateTokens(TokenIds promptIds, const GenerateOptions& options, const Weights<Scalar>& weights,
+                          const std::function<bool(int id)>& onToken = {});
 
 /// The greedy continuation of a prompt by up to maxTokens ids, fewer if the context fills up first. Errors as above.
 /// A template so that `{}` means default options.
 template <std::integral Count, FloatingScalar Scalar>
-std::vector<int> generateTokens(std::span<const int> promptIds, Count maxTokens, const Weights<Scalar>& weights) {
+std::vector<int> generateTokens(TokenIds promptIds, Count maxTokens, const Weights<Scalar>& weights) {
   GenerateOptions options;
   options.max_tokens = static_cast<Index>(maxTokens);
   return generateTokens(promptIds, options, weights).output_ids;

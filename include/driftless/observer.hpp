@@ -22,7 +22,7 @@ enum class Part {
 template <class Scalar>
 struct HiddenStates {
   Index layer;  ///< of the block that x is about to enter; n_layer after the last
-  Eigen::Map<const Matrix<Scalar>, 0, Eigen::OuterStride<>> x;  ///< [T, C], the rows of one sequence
+  Eigen::Map<const Matrix<Scalar>, 0, Eigen::OuterStride<>> x;  ///< [T, C], one sequence's rows; for this call only
   Index sequence;  ///< which of the chunks they belong to, 0 for a single one
   Index position;  ///< of the first row
 };
@@ -34,7 +34,7 @@ struct AttentionWeights {
   Index sequence;                   ///< which of the chunks, 0 for a single one
   Index head;                       ///< counted from 0
   Index position;                   ///< of the token
-  std::span<const Scalar> weights;  ///< [position + 1], over positions 0 to its own; their sum is 1
+  std::span<const Scalar> weights;  ///< [position + 1], over positions 0 to its own; their sum is 1; for this call only
 };
 
 /// What a step is to show. Only functions that are set are called, and nothing is computed for the others. They can

@@ -124,7 +124,7 @@ Matrix<Scalar> mlp(const Matrix<Scalar>& x, const MlpParameters<Scalar>& mlp, Ac
 
 /// Throws as fullForward does.
 template <class Scalar>
-void checkTokens(std::span<const int> ids, const Parameters<Scalar>& parameters) {
+void checkTokens(TokenIds ids, const Parameters<Scalar>& parameters) {
   checkParameters(parameters);
   checkIds(ids, parameters.config);
   if (static_cast<Index>(ids.size()) > parameters.config.n_positions)
@@ -134,7 +134,7 @@ void checkTokens(std::span<const int> ids, const Parameters<Scalar>& parameters)
 
 /// wte[id] + wpe[position] for the ids at positions 0 to T - 1: [T, C]. Throws as fullForward does.
 template <class Scalar>
-Matrix<Scalar> embed(std::span<const int> ids, const Parameters<Scalar>& parameters) {
+Matrix<Scalar> embed(TokenIds ids, const Parameters<Scalar>& parameters) {
   checkTokens(ids, parameters);
   const Index T = static_cast<Index>(ids.size());
   Matrix<Scalar> x(T, parameters.config.n_embd);
@@ -154,7 +154,7 @@ Matrix<Scalar> block(Matrix<Scalar> x, const Parameters<Scalar>& parameters, Ind
 
 /// ln_f's output for every position: [T, C].
 template <class Scalar>
-Matrix<Scalar> hiddenStates(std::span<const int> ids, const Parameters<Scalar>& parameters) {
+Matrix<Scalar> hiddenStates(TokenIds ids, const Parameters<Scalar>& parameters) {
   Matrix<Scalar> x = embed(ids, parameters);
   for (Index layer = 0; layer < parameters.config.n_layer; ++layer) x = block(std::move(x), parameters, layer);
   return layerNorm(x, parameters.ln_f, parameters.config.layer_norm_epsilon);
@@ -175,13 +175,13 @@ Matrix<Scalar> unembed(const Matrix<Scalar>& hidden, const Parameters<Scalar>& p
 /// The logits [T, V] of every token, row t for what follows ids[t]. Throws ArgumentError for no ids or an id that the
 /// model does not have, ContextFull for more than n_positions of them.
 template <class Scalar>
-Matrix<Scalar> fullForward(std::span<const int> ids, const Parameters<Scalar>& parameters) {
+Matrix<Scalar> fullForward(TokenIds ids, const Parameters<Scalar>& parameters) {
   return reference::unembed(reference::hiddenStates(ids, parameters), parameters);
 }
 
 /// The logits [V] of the last token alone: fullForward's last row.
 template <class Scalar>
-RowVector<Scalar> lastLogits(std::span<const int> ids, const Parameters<Scalar>& parameters) {
+RowVector<Scalar> lastLogits(TokenIds ids, const Parameters<Scalar>& parameters) {
   const Matrix<Scalar> last = reference::hiddenStates(ids, parameters).bottomRows(1);
   return reference::unembed(last, parameters);
 }
@@ -191,7 +191,7 @@ namespace reference {
 /// Throws as fullForward does for the ids, ArgumentError for a negative n, and ContextFull if n tokens after them need
 /// more than n_positions; there is no position for the last one, nor is one needed.
 template <class Scalar>
-void checkGreedy(std::span<const int> ids, const Parameters<Scalar>& parameters, Index n) {
+void checkGreedy(TokenIds ids, const Parameters<Scalar>& parameters, Index n) {
   checkTokens(ids, parameters);
   const Index most = parameters.config.n_positions - static_cast<Index>(ids.size()) + 1;
   if (n < 0) detail::raise<ArgumentError>({"greedyDecode: expected n of 0 or more, got ", n});
@@ -206,7 +206,7 @@ void checkGreedy(std::span<const int> ids, const Parameters<Scalar>& parameters,
 /// first index wins ties. Throws as fullForward does, ArgumentError for a negative n, and ContextFull if the tokens
 /// can't fit, before anything is computed.
 template <class Scalar>
-std::vector<int> greedyDecode(std::span<const int> ids, const Parameters<Scalar>& parameters, Index n) {
+std::vector<int> greedyDecode(TokenIds ids, const Parameters<Scalar>& parameters, Index n) {
   reference::checkGreedy(ids, parameters, n);
   std::vector<int> sequence(ids.begin(), ids.end());
   for (Index step = 0; step < n; ++step) sequence.push_back(argmax(lastLogits<Scalar>(sequence, parameters)));
@@ -216,8 +216,7 @@ std::vector<int> greedyDecode(std::span<const int> ids, const Parameters<Scalar>
 /// The same for every row of a batch of prompts of equal length [B][T]: [B][T + n]. Throws ArgumentError if the
 /// lengths differ.
 template <class Scalar>
-std::vector<std::vector<int>> greedyDecode(const std::vector<std::vector<int>>& batch,
-                                           const Parameters<Scalar>& parameters, Index n) {
+std::vector<std::vector<int>> greedyDecode(Prompts batch, const Parameters<Scalar>& parameters, Index n) {
   for (std::size_t row = 0; row < batch.size(); ++row) {
     if (batch[row].size() != batch.front().size())
       detail::raise<ArgumentError>(
@@ -225,8 +224,7 @@ std::vector<std::vector<int>> greedyDecode(const std::vector<std::vector<int>>& 
     reference::checkGreedy<Scalar>(batch[row], parameters, n);
   }
   std::vector<std::vector<int>> sequences;
-  for (const std::vector<int>& ids : batch)
-    sequences.push_back(greedyDecode<Scalar>(std::span<const int>(ids), parameters, n));
+  for (const std::vector<int>& ids : batch) sequences.push_back(greedyDecode<Scalar>(TokenIds(ids), parameters, n));
   return sequences;
 }
 

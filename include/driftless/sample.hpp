@@ -29,7 +29,8 @@ int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt1993
 /// argmax and draws none. The same logits and engine give the same id on every platform. A NaN logit is never drawn.
 /// Throws ArgumentError for bad settings and if there is nothing but NaN.
 template <class Logits>
-int sample(const Eigen::MatrixBase<Logits>& logits, const Sampling& sampling, std::mt19937_64& engine) {
+requires(Logits::IsVectorAtCompileTime == 1) int sample(const Eigen::MatrixBase<Logits>& logits,
+                                                        const Sampling& sampling, std::mt19937_64& engine) {
   using Scalar = typename Logits::Scalar;
   const Eigen::Ref<const RowVector<Scalar>> row = logits;  // copied only if it does not lie in one piece
   return detail::sample(std::span<const Scalar>(row.data(), static_cast<std::size_t>(row.size())), sampling, engine);

@@ -3,13 +3,13 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "driftless/detail/abi.hpp"
 #include "driftless/error.hpp"
+#include "driftless/token_ids.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI {
 
@@ -42,9 +42,10 @@ class Tokenizer {
 
   /// The bytes of `ids`, one token after the other; not always well-formed UTF-8.
   /// Throws ArgumentError for an id without a token.
-  std::string decode(std::span<const int> ids) const;
+  std::string decode(TokenIds ids) const;
 
-  /// The bytes of one token. Throws ArgumentError for an id without a token.
+  /// The bytes of one token, valid for as long as the tokenizer or a copy of it lives. Throws ArgumentError for an id
+  /// without a token.
   const std::string& tokenBytes(int id) const;
 
   /// One more than the highest id. A model's vocabulary is larger if its rows are padded.

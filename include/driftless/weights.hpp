@@ -85,7 +85,7 @@ struct LoadOptions {
 /// whatever the weights are stored as.
 template <FloatingScalar Scalar = float>
 struct Weights {
-  /// Where a tensor of the given name is to be read from.
+  /// Where a tensor of the given name is to be read from. What it returns must stay readable until the next call.
   using TensorSource = std::function<TensorView(const std::string& name)>;
 
   /// Packs the tensors of a model, which must have the shapes that forEachTensor says. Throws ConfigError if the sizes
@@ -96,7 +96,7 @@ struct Weights {
   /// Packs plain matrices. Throws as above and as checkParameters does.
   explicit Weights(const Parameters<Scalar>& parameters, LoadOptions options = {});
 
-  /// The matrix [C, V] that turns a final hidden state into logits.
+  /// The matrix [C, V] that turns a final hidden state into logits; a part of these weights.
   const detail::PackedMatrix<Scalar>& unembedding() const { return lm_head ? lm_head->columns : wte.columns; }
 
   /// The memory that the weights take, padding included.

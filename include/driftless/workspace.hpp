@@ -24,7 +24,7 @@ class Workspace {
   Workspace(Workspace&&) noexcept = default;  ///< the other one may only be assigned to or destroyed afterwards
   Workspace& operator=(Workspace&&) noexcept = default;  ///< likewise
 
-  /// The threads that steps are shared out among.
+  /// The threads that steps are shared out among; valid for as long as the workspace lives.
   const Threads& threads() const { return threads_; }
   /// The memory that it holds.
   Index bytes() const;

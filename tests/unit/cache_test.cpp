@@ -60,7 +60,7 @@ TEST_CASE("cache: one of another model's shape is refused") {
                               smallConfig(20, 5, 12, 259, 17), smallConfig(40, 5, 12, 259, 16)}) {
     ModelCache<float> cache(Weights<float>{randomParameters<float>(other, 1)});
     CHECK_THROWS_WITH_AS(decodeStep(1, 0, weights, cache),
-                         "the cache was made for a model of another shape than these weights", ArgumentError);
+                         doctest::Contains("expected a cache made for these weights, of "), ArgumentError);
     CHECK(cache.length() == 0);
   }
 }

@@ -196,7 +196,8 @@ TEST_CASE("checkpoint: names may all carry the prefix but not some of them") {
 
   Tensors mixed = gpt2Tensors({}, "transformer.");
   find(mixed, "transformer.ln_f.bias").name = "ln_f.bias";
-  CHECK_THROWS_WITH_AS(openWritten(mixed), Contains("tensor ln_f.bias of shape [20], found none of that name but \"ln_f.bias\""),
+  CHECK_THROWS_WITH_AS(openWritten(mixed),
+                       Contains("tensor ln_f.bias of shape [20], found none of that name but \"ln_f.bias\""),
                        FileError);
   const Tensors twice = with(gpt2Tensors({}), f32Tensor("transformer.ln_f.bias", {20}, 1));
   CHECK_THROWS_WITH_AS(openWritten(twice), Contains("tensor \"transformer.ln_f.bias\" is not one of"), FileError);
@@ -323,14 +324,18 @@ TEST_CASE("checkpoint: a prefix that all tensors share is a wrapper's") {
   Tensors other = gpt2Tensors({}, "model.");
   for (WrittenTensor& tensor : other)
     if (tensor.name.ends_with("h.1.ln_2.bias")) tensor.name = "module.h.1.ln_2.bias";
-  CHECK_THROWS_WITH_AS(openWritten(other), Contains("tensor h.1.ln_2.bias of shape [20], found none of that name but "
-                                                    "\"module.h.1.ln_2.bias\""), FileError);
+  CHECK_THROWS_WITH_AS(openWritten(other),
+                       Contains("tensor h.1.ln_2.bias of shape [20], found none of that name but "
+                                "\"module.h.1.ln_2.bias\""),
+                       FileError);
 }
 
 TEST_CASE("checkpoint: a missing tensor's error names what is there") {
-  CHECK_THROWS_WITH_AS(openWritten({f32Tensor("encoder.weight", {2}, 1)}),
-                       Contains("expected tensor wte.weight of shape [259, 20], found none of that name; the first name "
-                                "is \"encoder.weight\""), FileError);
+  CHECK_THROWS_WITH_AS(
+      openWritten({f32Tensor("encoder.weight", {2}, 1)}),
+      Contains("expected tensor wte.weight of shape [259, 20], found none of that name; the first name "
+               "is \"encoder.weight\""),
+      FileError);
 }
 
 TEST_CASE("checkpoint: further heads are ignored on request, and named") {

@@ -43,7 +43,8 @@ Matrix<float> expectedWeights(const Prompts& prompts, Index layer, Index head) {
   const Matrix<float> scores = qkv.middleCols(head * D, D) * qkv.middleCols(C + head * D, D).transpose();
   Matrix<float> weights = Matrix<float>::Zero(x.rows(), x.rows());
   for (Index t = 0; t < x.rows(); ++t)
-    weights.row(t).head(t + 1) = reference::softmax<float>(scores.row(t).head(t + 1) / std::sqrt(static_cast<float>(D)));
+    weights.row(t).head(t + 1) =
+        reference::softmax<float>(scores.row(t).head(t + 1) / std::sqrt(static_cast<float>(D)));
   return weights;
 }
 

@@ -27,7 +27,7 @@ DRIFTLESS_INLINE void checkConfig(const Config& config) {
         {"layer_norm_epsilon: expected a positive, finite number, got ", config.layer_norm_epsilon});
 }
 
-DRIFTLESS_INLINE void checkIds(std::span<const int> ids, const Config& config) {
+DRIFTLESS_INLINE void checkIds(TokenIds ids, const Config& config) {
   if (ids.empty()) detail::raise<ArgumentError>({"expected at least one token id, got none"});
   for (std::size_t i = 0; i < ids.size(); ++i)
     if (ids[i] < 0 || ids[i] >= config.vocab_size)

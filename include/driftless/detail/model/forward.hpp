@@ -19,9 +19,14 @@ template <class Scalar>
 void checkChunk(const Chunk<Scalar>& chunk, const Weights<Scalar>& weights) {
   const Config& config = weights.config;
   const ModelCache<Scalar>& cache = *chunk.cache;
-  if (cache.layers() != config.n_layer || cache.capacity() != config.n_positions ||
-      cache.layer(0).heads() != config.n_head || cache.layer(0).headSize() != config.headSize())
-    raise<ArgumentError>({"the cache was made for a model of another shape than these weights"});
+  const auto checkSize = [](const char* size, Index expected, Index actual) {
+    if (actual != expected)
+      raise<ArgumentError>({"expected a cache made for these weights, of ", size, " ", expected, ", got ", actual});
+  };
+  checkSize("n_layer", config.n_layer, cache.layers());
+  checkSize("n_positions", config.n_positions, cache.capacity());
+  checkSize("n_head", config.n_head, cache.layer(0).heads());
+  checkSize("head size", config.headSize(), cache.layer(0).headSize());
   for (Index layer = 1; layer < cache.layers(); ++layer)
     if (cache.layer(layer).length() != cache.length())
       raise<ArgumentError>({"the cache's layers are out of step: layer 0 holds ", cache.length(), " positions, layer ",
@@ -170,7 +175,7 @@ void lastLogits(std::span<const Chunk<Scalar>> chunks, const Weights<Scalar>& we
 }  // namespace detail
 
 template <FloatingScalar Scalar>
-const RowVector<Scalar>& prefill(std::span<const int> promptIds, const Weights<Scalar>& weights,
+const RowVector<Scalar>& prefill(TokenIds promptIds, const Weights<Scalar>& weights,
                                  ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
                                  const std::type_identity_t<Observer<Scalar>>& observer) {
   const Chunk<Scalar> chunk{promptIds, &cache};
@@ -190,7 +195,7 @@ const RowVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar
 }
 
 template <FloatingScalar Scalar>
-Matrix<Scalar> prefillLogits(std::span<const int> promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
+Matrix<Scalar> prefillLogits(TokenIds promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
                              Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
   const Chunk<Scalar> chunk{promptIds, &cache};
   detail::checkChunk(chunk, weights);
@@ -217,7 +222,7 @@ const Matrix<Scalar>& prefill(const std::vector<Chunk<Scalar>>& chunks, const We
 }
 
 template <FloatingScalar Scalar>
-const Matrix<Scalar>& decodeStep(std::span<const int> ids, std::span<const Index> positions,
+const Matrix<Scalar>& decodeStep(TokenIds ids, std::span<const Index> positions,
                                  const Weights<Scalar>& weights, const std::vector<ModelCache<Scalar>*>& caches,
                                  Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
   if (ids.size() != caches.size() || positions.size() != caches.size())

@@ -51,7 +51,7 @@ struct Sequence {
 }  // namespace detail
 
 template <FloatingScalar Scalar>
-std::vector<Generation> generateTokens(const std::vector<std::vector<int>>& prompts, const GenerateOptions& options,
+std::vector<Generation> generateTokens(Prompts prompts, const GenerateOptions& options,
                                        const Weights<Scalar>& weights, std::vector<ModelCache<Scalar>>& caches,
                                        Workspace<Scalar>& workspace, const OnToken& onToken) {
   checkSampling(options.sampling);
@@ -92,7 +92,7 @@ std::vector<Generation> generateTokens(const std::vector<std::vector<int>>& prom
 }
 
 template <FloatingScalar Scalar>
-std::vector<Generation> generateTokens(const std::vector<std::vector<int>>& prompts, const GenerateOptions& options,
+std::vector<Generation> generateTokens(Prompts prompts, const GenerateOptions& options,
                                        const Weights<Scalar>& weights, const OnToken& onToken) {
   constexpr std::size_t kTogether = 16;
   std::vector<ModelCache<Scalar>> caches;
@@ -102,7 +102,7 @@ std::vector<Generation> generateTokens(const std::vector<std::vector<int>>& prom
 }
 
 template <FloatingScalar Scalar>
-Generation generateTokens(std::span<const int> promptIds, const GenerateOptions& options,
+Generation generateTokens(TokenIds promptIds, const GenerateOptions& options,
                           const Weights<Scalar>& weights, const std::function<bool(int id)>& onToken) {
   OnToken onlyToken;
   if (onToken) onlyToken = [&](std::size_t, int id) { return onToken(id); };

@@ -37,7 +37,7 @@ DRIFTLESS_INLINE std::vector<int> Tokenizer::encode(std::string_view text, Speci
   return ids;
 }
 
-DRIFTLESS_INLINE std::string Tokenizer::decode(std::span<const int> ids) const {
+DRIFTLESS_INLINE std::string Tokenizer::decode(TokenIds ids) const {
   std::string bytes;
   for (const int id : ids) bytes += tokenBytes(id);
   return bytes;
