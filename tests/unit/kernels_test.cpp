@@ -175,6 +175,53 @@ TEST_CASE_TEMPLATE(
         }
 }
 
+TEST_CASE("kernels: the fused multiply-add by software is std::fma, to the bit") {
+  constexpr int kCount = 4;
+  std::mt19937_64 engine(1);
+  const auto anyBits = [&] { return std::bit_cast<float>(static_cast<std::uint32_t>(engine())); };
+  // Near one, so that products and sums meet in the same bits; and with few bits, so that ties come up.
+  const auto near = [&] {
+    return std::bit_cast<float>((std::uint32_t{127} << 23) + static_cast<std::uint32_t>(engine() >> 41));
+  };
+  const auto short_one = [&] { return static_cast<float>(engine() >> 51) * 0x1p-12f; };
+  const auto check = [](const float(&a)[kCount], const float(&b)[kCount], const float(&c)[kCount]) {
+    VectorOf<float, kCount>::Type x, y, z;
+    std::memcpy(&x, a, sizeof x), std::memcpy(&y, b, sizeof y), std::memcpy(&z, c, sizeof z);
+    const auto fused = fusedBySoftware<float>(x, y, z);
+    for (int i = 0; i < kCount; ++i) {
+      const float expected = std::fma(a[i], b[i], c[i]);
+      const bool is_same = std::isnan(expected) ? std::isnan(fused[i])
+                                                : std::bit_cast<std::uint32_t>(expected) ==
+                                                      std::bit_cast<std::uint32_t>(float{fused[i]});
+      if (!is_same)
+        FAIL_CHECK(a[i] << " * " << b[i] << " + " << c[i] << ": expected " << expected << ", got " << fused[i]);
+    }
+  };
+  for (int repeat = 0; repeat < 200'000; ++repeat) {
+    float a[kCount] = {anyBits(), near(), near(), short_one()}, b[kCount] = {anyBits(), near(), near(), short_one()};
+    // The third cancels all but the last bits of its product; the second, scaled, is around half an ulp of it.
+    float c[kCount] = {anyBits(), near() * 0x1p-24f, -a[2] * b[2], short_one()};
+    if (repeat % 3 == 0)  // around the subnormals
+      for (int i = 1; i < kCount; ++i) a[i] *= 0x1p-70f, b[i] *= 0x1p-70f, c[i] *= 0x1p-140f;
+    check(a, b, c);
+  }
+  const float special[] = {0.0f,
+                           -0.0f,
+                           1.0f,
+                           -1.0f,
+                           std::numeric_limits<float>::infinity(),
+                           -std::numeric_limits<float>::infinity(),
+                           std::numeric_limits<float>::quiet_NaN(),
+                           std::numeric_limits<float>::max(),
+                           std::numeric_limits<float>::lowest(),
+                           std::numeric_limits<float>::min(),
+                           std::numeric_limits<float>::denorm_min(),
+                           0x1.000002p0f};
+  for (const float a : special)
+    for (const float b : special)
+      for (const float c : special) check({a, a, a, a}, {b, -b, b, -b}, {c, c, -c, -c});
+}
+
 TEST_CASE("kernels: of the many NaNs, a product gives one if it is asked to") {
   const auto canonical = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::quiet_NaN());
   ThreadPool pool(1);

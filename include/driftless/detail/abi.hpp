@@ -26,19 +26,18 @@
 #define DRIFTLESS_VECTORS scalar
 #endif
 
-/// Whether a * b + c is rounded once.
-#if defined(__FMA__) || defined(EIGEN_VECTORIZE_FMA) || defined(__aarch64__) || defined(_M_ARM64)
-#define DRIFTLESS_HAS_FMA 1
+/// Whether Eigen's pmadd rounds a * b + c once.
+#if defined(EIGEN_VECTORIZE_FMA) || (defined(EIGEN_VECTORIZE_NEON) && (defined(__aarch64__) || defined(_M_ARM64))) || \
+    defined(EIGEN_VECTORIZE_VSX)
+#define DRIFTLESS_PACKETS_FUSE 1
 #else
-#define DRIFTLESS_HAS_FMA 0
+#define DRIFTLESS_PACKETS_FUSE 0
 #endif
 
 #if defined(DRIFTLESS_ALLOW_FAST_MATH)
 #define DRIFTLESS_ROUNDING fast_math
-#elif DRIFTLESS_HAS_FMA
-#define DRIFTLESS_ROUNDING fused
 #else
-#define DRIFTLESS_ROUNDING unfused
+#define DRIFTLESS_ROUNDING exact
 #endif
 
 // DRIFTLESS_COMPILED is defined by the CMake target driftless::compiled: public headers then declare functions without

@@ -25,15 +25,12 @@
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
-/// a * b + c, rounded once where the machine can: the only way in which a product may feed a sum in this library.
-/// Written as an expression, it would be rounded once or twice as the compiler pleases.
+/// a * b + c, rounded once: the only way in which a product may feed a sum in this library. Written as an expression,
+/// it would be rounded once or twice as the compiler pleases. Where there is no instruction for it, the standard
+/// library computes the same number, slowly.
 template <class Scalar>
 EIGEN_STRONG_INLINE Scalar fusedMultiplyAdd(Scalar a, Scalar b, Scalar c) {
-#if DRIFTLESS_HAS_FMA
   return std::fma(a, b, c);
-#else
-  return a * b + c;
-#endif
 }
 
 /// Sixteen numbers in as many registers as they need.
@@ -115,15 +112,68 @@ EIGEN_STRONG_INLINE Lanes<Scalar> product(const Lanes<Scalar>& a, const Lanes<Sc
   return eachPacket([](const auto& x, const auto& y) { return Eigen::internal::pmul(x, y); }, a, b);
 }
 
+#if defined(__GNUC__)
+/// The compiler's own vector of `Count` numbers.
+template <class Number, int Count>
+struct VectorOf {
+  typedef Number Type __attribute__((vector_size(Count * sizeof(Number))));
+};
+#endif
+
+/// fusedMultiplyAdd for processors that multiply and add packets only one after the other.
+template <class Scalar, class Packet>
+Packet fusedBySoftware(const Packet& a, const Packet& b, const Packet& c) {
+  constexpr int kCount = sizeof(Packet) / sizeof(Scalar);
+  Packet result;
+#if defined(__GNUC__)
+  if constexpr (std::is_same_v<Scalar, float>) {
+    using Floats = typename VectorOf<float, kCount>::Type;
+    using Doubles = typename VectorOf<double, kCount>::Type;
+    using Bits = typename VectorOf<std::int64_t, kCount>::Type;
+    Floats x, y, z;
+    std::memcpy(&x, &a, sizeof a);
+    std::memcpy(&y, &b, sizeof b);
+    std::memcpy(&z, &c, sizeof c);
+    // The product is exact. The sum is rounded to odd (Boldo and Melquiond 2008): where it is not exact, which is what
+    // the error of Knuth's TwoSum says, the last bit becomes one, so that rounding to float sees on which side it lies.
+    const Doubles product = __builtin_convertvector(x, Doubles) * __builtin_convertvector(y, Doubles);
+    const Doubles addend = __builtin_convertvector(z, Doubles);
+    Doubles sum = product + addend;
+    const Doubles share = sum - product;
+    const Doubles error = (product - (sum - share)) + (addend - share);
+    const Bits is_inexact = (error < 0) | (error > 0);
+    const Bits towards_error = ((error > 0) ^ (sum > 0)) | 1;
+    Bits bits;
+    std::memcpy(&bits, &sum, sizeof sum);
+    bits += towards_error & is_inexact & ((bits & 1) - 1);
+    std::memcpy(&sum, &bits, sizeof sum);
+    const Floats rounded = __builtin_convertvector(sum, Floats);
+    std::memcpy(&result, &rounded, sizeof rounded);
+    return result;
+  }
+#endif
+  Scalar x[kCount], y[kCount], z[kCount];
+  std::memcpy(x, &a, sizeof a);
+  std::memcpy(y, &b, sizeof b);
+  std::memcpy(z, &c, sizeof c);
+  for (int i = 0; i < kCount; ++i) x[i] = fusedMultiplyAdd(x[i], y[i], z[i]);
+  std::memcpy(&result, x, sizeof result);
+  return result;
+}
+
 template <class Scalar>
 EIGEN_STRONG_INLINE Lanes<Scalar> fusedMultiplyAdd(const Lanes<Scalar>& a, const Lanes<Scalar>& b,
                                                    const Lanes<Scalar>& c) {
-  if constexpr (Lanes<Scalar>::kPacketSize == 1) {
-    return eachPacket([](Scalar x, Scalar y, Scalar z) { return fusedMultiplyAdd(x, y, z); }, a, b, c);
-  } else {
-    return eachPacket([](const auto& x, const auto& y, const auto& z) { return Eigen::internal::pmadd(x, y, z); }, a, b,
-                      c);
-  }
+  return eachPacket(
+      [](const auto& x, const auto& y, const auto& z) {
+        if constexpr (Lanes<Scalar>::kPacketSize == 1)
+          return fusedMultiplyAdd(x, y, z);
+        else if constexpr (DRIFTLESS_PACKETS_FUSE)
+          return Eigen::internal::pmadd(x, y, z);
+        else
+          return fusedBySoftware<Scalar>(x, y, z);
+      },
+      a, b, c);
 }
 
 /// Lane by lane: a < b ? yes : no. A NaN compares as false.
