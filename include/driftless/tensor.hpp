@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -17,11 +19,12 @@ enum class DType { F64, F32, F16, BF16, other };
 /// A row-major tensor [rows, cols] in somebody else's memory (a mapped file, an Eigen matrix), at any alignment.
 /// One-dimensional tensors have one row.
 struct TensorView {
-  DType dtype = DType::other;       ///< of the elements
-  Index rows = 0;                   ///< 1 for a vector
-  Index cols = 0;                   ///< elements in a row
-  const std::byte* data = nullptr;  ///< rows * cols elements, not owned
-  std::string place = {};           ///< what error messages call it, such as its file and its name there
+  DType dtype = DType::other;                    ///< of the elements
+  Index rows = 0;                                ///< 1 for a vector
+  Index cols = 0;                                ///< elements in a row
+  const std::byte* data = nullptr;               ///< rows * cols elements, not owned
+  std::string place = {};                        ///< what error messages call it, such as its file and its name there
+  std::endian byte_order = std::endian::native;  ///< of the elements; safetensors files are little-endian
 };
 
 namespace detail {
@@ -31,8 +34,11 @@ bool convertElements(const TensorView& tensor, Index row, Index col, Index count
   const std::byte* source = tensor.data + (row * tensor.cols + col) * static_cast<Index>(sizeof(Element));
   bool fits = true;
   for (Index i = 0; i < count; ++i) {
+    std::byte bytes[sizeof(Element)];
+    std::memcpy(bytes, source + i * static_cast<Index>(sizeof(Element)), sizeof(Element));
+    if (tensor.byte_order != std::endian::native) std::reverse(bytes, bytes + sizeof(Element));
     Element element;
-    std::memcpy(&element, source + i * static_cast<Index>(sizeof(Element)), sizeof(Element));
+    std::memcpy(&element, bytes, sizeof(Element));
     out[i] = static_cast<Scalar>(element);
     if constexpr (sizeof(Element) > sizeof(Scalar)) fits = fits && (std::isfinite(out[i]) || !std::isfinite(element));
   }

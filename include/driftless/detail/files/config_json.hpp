@@ -14,6 +14,22 @@
 
 namespace driftless { inline namespace DRIFTLESS_ABI {
 
+namespace detail {
+
+/// An upper bound on the bytes of a model's weights, a cache, and what prefillLogits takes for the whole context: sizes
+/// below it can be multiplied without a thought of overflow.
+inline double mostBytes(const Config& config) {
+  constexpr double kPadding = 64, kScalar = 8;
+  const double V = static_cast<double>(config.vocab_size) + kPadding;
+  const double N = static_cast<double>(config.n_positions) + kPadding;
+  const double C = static_cast<double>(config.n_embd) + kPadding;
+  const double inner = static_cast<double>(config.innerSize()) + kPadding;
+  const double layer = 4 * C * C + 2 * C * inner + 2 * N * C + 12 * C + inner;
+  return kScalar * (2 * V * C + N * C + static_cast<double>(config.n_layer) * layer + N * (V + 8 * C + inner));
+}
+
+}  // namespace detail
+
 DRIFTLESS_INLINE void checkConfig(const Config& config) {
   const std::pair<const char*, Index> sizes[] = {{"vocab_size", config.vocab_size}, {"n_positions", config.n_positions},
                                                  {"n_embd", config.n_embd},         {"n_layer", config.n_layer},
@@ -22,6 +38,9 @@ DRIFTLESS_INLINE void checkConfig(const Config& config) {
     if (size < 1) detail::raise<ConfigError>({name, ": expected 1 or more, got ", size});
   if (config.n_embd % config.n_head != 0)
     detail::raise<ConfigError>({"n_head: expected a divisor of n_embd, ", config.n_embd, ", got ", config.n_head});
+  if (detail::mostBytes(config) > static_cast<double>((std::numeric_limits<Index>::max)()))
+    detail::raise<ConfigError>({"expected a model that fits into the address space, got one of ",
+                                detail::mostBytes(config), " bytes"});
   if (!(config.layer_norm_epsilon > 0) || std::isinf(config.layer_norm_epsilon))
     detail::raise<ConfigError>(
         {"layer_norm_epsilon: expected a positive, finite number, got ", config.layer_norm_epsilon});

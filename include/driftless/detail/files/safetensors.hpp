@@ -18,9 +18,6 @@
 
 namespace driftless { inline namespace DRIFTLESS_ABI {
 
-static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian, and read in place");
-static_assert(sizeof(Index) == 8, "model files are mapped whole, which takes 64-bit addresses");
-
 namespace detail {
 
 struct DTypeFormat {
@@ -71,7 +68,7 @@ inline std::string_view safetensorsHeader(std::string_view file, const std::stri
   if (file.empty()) raise<FileError>({where, ": not a safetensors file: it is empty"});
   if (file.size() < kLengthBytes) refuse(message({"expected at least 8 bytes, found ", file.size()}));
   std::uint64_t length = 0;
-  std::memcpy(&length, file.data(), kLengthBytes);
+  for (std::size_t i = kLengthBytes; i-- > 0;) length = length << 8 | static_cast<unsigned char>(file[i]);
   const std::uint64_t most = (std::min<std::uint64_t>)(file.size() - kLengthBytes, kMostHeaderBytes);
   if (length > most) refuse(message({"expected a header of at most ", most, " bytes, found the length ", length}));
   const std::string_view header = file.substr(kLengthBytes, length);
@@ -101,6 +98,7 @@ class TensorReader {
     tensor.bytes = static_cast<std::size_t>(offsets[1] - offsets[0]);
     tensor.view.data = data_.data() + offsets[0];
     tensor.view.place = place(name);
+    tensor.view.byte_order = std::endian::little;
     describeElements(name, tensor);
     return tensor;
   }
