@@ -30,11 +30,12 @@ template const Matrix<Scalar>& decodeStep(std::span<const int>, std::span<const 
                                           const std::vector<ModelCache<Scalar>*>&, Workspace<Scalar>&,
                                           const Observer<Scalar>&);
 
+template void checkLogits(const RowVector<Scalar>&, Index, const Weights<Scalar>&);
 template std::vector<Generation> generateTokens(const std::vector<std::vector<int>>&, const GenerateOptions&,
                                                 const Weights<Scalar>&, std::vector<ModelCache<Scalar>>&,
-                                                Workspace<Scalar>&, const OnToken&);
+                                                Workspace<Scalar>&, const OnToken&, const OnFinish&);
 template std::vector<Generation> generateTokens(const std::vector<std::vector<int>>&, const GenerateOptions&,
-                                                const Weights<Scalar>&, const OnToken&);
+                                                const Weights<Scalar>&, const OnToken&, const OnFinish&);
 template Generation generateTokens(std::span<const int>, const GenerateOptions&, const Weights<Scalar>&,
                                    const std::function<bool(int)>&);
 

@@ -26,8 +26,9 @@ int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt1993
 }
 
 /// Draws a token id by temperature, then top_k, then top_p, with one number from the engine; at temperature 0 it is
-/// argmax and draws none. The same logits and engine give the same id on every platform. A NaN logit is never drawn.
-/// Throws ArgumentError for bad settings and if there is nothing but NaN.
+/// argmax and draws none. The same logits and engine give the same id on every platform. A logit of minus infinity is
+/// never drawn. Throws ArgumentError for bad settings, for a logit that is NaN or infinity, and if there is none above
+/// minus infinity.
 template <class Logits>
 int sample(const Eigen::MatrixBase<Logits>& logits, const Sampling& sampling, std::mt19937_64& engine) {
   using Scalar = typename Logits::Scalar;
