@@ -30,7 +30,7 @@ template const Matrix<Scalar>& decodeStep(std::span<const int>, std::span<const 
                                           const std::vector<ModelCache<Scalar>*>&, Workspace<Scalar>&,
                                           const Observer<Scalar>&);
 
-template void checkLogits(const RowVector<Scalar>&, Index, const Weights<Scalar>&);
+template void checkLogits(const Eigen::Ref<const RowVector<Scalar>>&, Index, const Weights<Scalar>&);
 template std::vector<Generation> generateTokens(const std::vector<std::vector<int>>&, const GenerateOptions&,
                                                 const Weights<Scalar>&, std::vector<ModelCache<Scalar>>&,
                                                 Workspace<Scalar>&, const OnToken&, const OnFinish&);

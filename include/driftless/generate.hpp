@@ -50,7 +50,8 @@ using OnFinish = std::function<void(std::size_t prompt, const Generation& genera
 /// Throws ArgumentError if no token can be chosen by logits [V], which are those at `position`: one of them is NaN or
 /// infinity, or all are minus infinity. The error names the tensors of the model that hold such numbers.
 template <FloatingScalar Scalar>
-void checkLogits(const std::type_identity_t<RowVector<Scalar>>& logits, Index position, const Weights<Scalar>& weights);
+void checkLogits(const std::type_identity_t<Eigen::Ref<const RowVector<Scalar>>>& logits, Index position,
+                 const Weights<Scalar>& weights);
 
 /// Continues prompts: prefill, then choose a token, emit it, decode it. The first token comes from the prefill's
 /// logits, and nothing is decoded after a sequence's last one. As many sequences run together as there are caches,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <random>
 #include <span>
+#include <string>
 
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
@@ -21,6 +22,10 @@ struct Sampling {
 void checkSampling(const Sampling& sampling);
 
 namespace detail {
+/// Why no token can be chosen by these logits, or nothing. Minus infinity is a token that is ruled out.
+template <class Scalar>
+std::string faultOf(std::span<const Scalar> logits);
+
 template <class Scalar>
 int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine);
 }

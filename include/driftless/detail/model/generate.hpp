@@ -103,7 +103,7 @@ struct Sequence {
 }  // namespace detail
 
 template <FloatingScalar Scalar>
-void checkLogits(const std::type_identity_t<RowVector<Scalar>>& logits, Index position,
+void checkLogits(const std::type_identity_t<Eigen::Ref<const RowVector<Scalar>>>& logits, Index position,
                  const Weights<Scalar>& weights) {
   const std::string fault =
       detail::LogitsCheck<Scalar>(weights).faultAt(position, {logits.data(), logits.data() + logits.size()});

@@ -25,7 +25,6 @@ DRIFTLESS_INLINE void checkSampling(const Sampling& sampling) {
 
 namespace detail {
 
-/// Why no token can be chosen by these logits, or nothing. Minus infinity is a token that is ruled out.
 template <class Scalar>
 std::string faultOf(std::span<const Scalar> logits) {
   constexpr Scalar kInfinity = std::numeric_limits<Scalar>::infinity();
