@@ -15,7 +15,7 @@
 #include "commands.hpp"
 #include "driftless/argmax.hpp"
 #include "driftless/checkpoint.hpp"
-#include "driftless/forward.hpp"
+#include "driftless/generate.hpp"
 #include "models.hpp"
 #include "prompts.hpp"
 #include "streams.hpp"
@@ -59,15 +59,14 @@ Drift compare(const RowVector<float>& cached, const RowVector<float>& scratch, c
 struct Subject {
   Weights<float> weights;
   Parameters<float> parameters;
-  std::optional<Tokenizer> tokenizer;
 };
 
 Subject load(const ModelOptions& model) {
   const LoadOptions options = loadOptions(model);
-  if (!model.preset) return {loadWeights(model.path, options), loadParameters(model.path), loadTokenizerOf(model.path)};
+  if (!model.preset) return {loadWeights(model.path, options), loadParameters(model.path)};
   Parameters<float> parameters = randomParameters(presetConfig(*model.preset), 0);
   Weights<float> weights(parameters, options);
-  return {std::move(weights), std::move(parameters), std::nullopt};
+  return {std::move(weights), std::move(parameters)};
 }
 
 std::vector<int> defaultPrompt(const Config& config) {
@@ -125,6 +124,7 @@ Drift generate(const VerifyCommand& command, const Subject& subject, std::vector
     const Drift drift =
         compare(logits, prefill(ids, subject.weights, scratch, workspace), referenceLogits(ids, subject.parameters));
     total.include(drift);
+    checkLogits(logits, cached.length() - 1, subject.weights);
     const int id = argmax(logits);
     if (!command.is_json) writeStep(step, id, drift, command.model);
     ids.push_back(id);
@@ -138,8 +138,8 @@ Drift generate(const VerifyCommand& command, const Subject& subject, std::vector
 bool VerifyCommand::run() const {
   const Subject subject = load(model);
   const bool has_prompt = prompt.text || prompt.ids;
-  std::vector<int> ids =
-      has_prompt ? encodePrompt(prompt, subject.tokenizer) : defaultPrompt(subject.parameters.config);
+  ModelTokenizer tokenizer(model.preset ? std::nullopt : std::optional(model.path));
+  std::vector<int> ids = has_prompt ? encodePrompt(prompt, tokenizer) : defaultPrompt(subject.parameters.config);
   const std::size_t prompt_size = ids.size();
   const Drift drift = generate(*this, subject, ids);
   const std::size_t steps = ids.size() - prompt_size;
