@@ -26,9 +26,13 @@ namespace detail {
 template <class Scalar>
 std::string faultOf(std::span<const Scalar> logits);
 
+/// As sample, for logits without fault and settings that have been checked.
+template <class Scalar>
+int draw(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine);
+
 template <class Scalar>
 int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine);
-}
+}  // namespace detail
 
 /// Draws a token id by temperature, then top_k, then top_p, with one number from the engine; at temperature 0 it is
 /// argmax and draws none. The same logits and engine give the same id on every platform. A logit of minus infinity is

@@ -78,7 +78,7 @@ struct Sequence {
                const OnToken& onToken) {
     generation.error = check.faultAt(cache->length() - 1, logits);
     if (!generation.error.empty()) return finish(FinishReason::error);
-    const int id = sample(logits, options.sampling, engine);
+    const int id = draw(logits, options.sampling, engine);
     if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end())
       return finish(FinishReason::stop);
     ids.push_back(id);
