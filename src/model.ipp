@@ -30,11 +30,12 @@ template const Matrix<Scalar>& decodeStep(TokenIds, std::span<const Index>, cons
                                           const std::vector<ModelCache<Scalar>*>&, Workspace<Scalar>&,
                                           const Observer<Scalar>&);
 
+template void checkLogits(const Eigen::Ref<const RowVector<Scalar>>&, Index, const Weights<Scalar>&);
 template std::vector<Generation> generateTokens(Prompts, const GenerateOptions&,
                                                 const Weights<Scalar>&, std::vector<ModelCache<Scalar>>&,
-                                                Workspace<Scalar>&, const OnToken&);
+                                                Workspace<Scalar>&, const OnToken&, const OnFinish&);
 template std::vector<Generation> generateTokens(Prompts, const GenerateOptions&,
-                                                const Weights<Scalar>&, const OnToken&);
+                                                const Weights<Scalar>&, const OnToken&, const OnFinish&);
 template Generation generateTokens(TokenIds, const GenerateOptions&, const Weights<Scalar>&,
                                    const std::function<bool(int)>&);
 

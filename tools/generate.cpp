@@ -1,10 +1,15 @@
 #include "driftless/generate.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "commands.hpp"
 #include "driftless/checkpoint.hpp"
@@ -26,17 +31,20 @@ struct TimedGeneration {
 /// A model, and what runs its prompts.
 struct Generator {
   Weights<float> weights;
-  std::optional<Tokenizer> tokenizer;
+  ModelTokenizer tokenizer;
   GenerateOptions options = {};
   Workspace<float> workspace = Workspace<float>(weights.threads);
 
-  /// As many prompts at a time as there are caches.
-  std::vector<TimedGeneration> generate(const std::vector<std::vector<int>>& prompts,
-                                        std::vector<ModelCache<float>> caches,
-                                        const std::function<void(int id)>& onToken = {}) {
+  /// As many prompts at a time as there are caches. `onFinish` is called with the prompts in their order: with each as
+  /// soon as it and all before it have ended.
+  std::vector<TimedGeneration> generate(
+      const std::vector<std::vector<int>>& prompts, std::vector<ModelCache<float>> caches,
+      const std::function<void(int id)>& onToken,
+      const std::function<void(std::size_t prompt, const TimedGeneration&)>& onFinish = {}) {
     std::vector<TimedGeneration> timed(prompts.size());
     const Stopwatch watch;
-    std::vector<bool> has_begun(prompts.size(), false);
+    std::vector<bool> has_begun(prompts.size(), false), has_ended(prompts.size(), false);
+    std::size_t next = 0;
     const auto takeTime = [&](std::size_t prompt, int id) {
       const double now = watch.seconds();
       if (!has_begun[prompt]) timed[prompt].prefill_seconds = now;
@@ -45,11 +53,14 @@ struct Generator {
       if (onToken) onToken(id);
       return true;
     };
-    std::vector<Generation> generations = generateTokens(prompts, options, weights, caches, workspace, takeTime);
-    for (std::size_t prompt = 0; prompt < prompts.size(); ++prompt) {
+    const auto takeResult = [&](std::size_t prompt, const Generation& generation) {
       if (!has_begun[prompt]) timed[prompt].prefill_seconds = watch.seconds();
-      timed[prompt].generation = std::move(generations[prompt]);
-    }
+      timed[prompt].generation = generation;
+      has_ended[prompt] = true;
+      for (; next < prompts.size() && has_ended[next]; ++next)
+        if (onFinish) onFinish(next, timed[next]);
+    };
+    generateTokens(prompts, options, weights, caches, workspace, takeTime, takeResult);
     return timed;
   }
 };
@@ -64,6 +75,8 @@ const char* nameOf(FinishReason reason) {
       return "callback";
     case FinishReason::context_full:
       return "context_full";
+    case FinishReason::error:
+      return "error";
   }
   return "";
 }
@@ -94,64 +107,83 @@ void report(const std::vector<std::vector<int>>& prompts, const std::vector<Time
   std::cerr << std::endl;
 }
 
-std::string json(const std::vector<int>& ids, const TimedGeneration& timed, const std::optional<Tokenizer>& tokenizer) {
-  const std::vector<int>& output_ids = timed.generation.output_ids;
-  using Json = nlohmann::ordered_json;
-  const Json object{{"prompt_ids", ids},
-                    {"output_ids", output_ids},
-                    {"text", tokenizer ? Json(tokenizer->decode(output_ids)) : Json()},
-                    {"finish_reason", nameOf(timed.generation.finish_reason)},
-                    {"prefill_seconds", timed.prefill_seconds},
-                    {"decode_seconds", timed.decode_seconds}};
-  // Tokens can end within a character: such bytes become U+FFFD.
-  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+using Json = nlohmann::ordered_json;
+
+/// Null without a tokenizer, and if one of the ids has no text: a model can have more ids than its tokenizer.
+Json jsonText(const std::vector<int>& ids, const Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) return Json();
+  try {
+    return tokenizer->decode(ids);
+  } catch (const ArgumentError&) {
+    return Json();
+  }
 }
 
-int endOfText(const GenerateCommand& command, const std::optional<Tokenizer>& tokenizer) {
-  if (!tokenizer || !tokenizer->endOfText())
-    throw ArgumentError("--stop-at-eos: expected tokenizer files with <|endoftext|> in " + command.model.path +
-                        ", found none");
-  return *tokenizer->endOfText();
+std::string json(const std::vector<int>& ids, const TimedGeneration& timed, const Tokenizer* tokenizer) {
+  const Generation& generation = timed.generation;
+  Json object{{"prompt_ids", ids},
+              {"output_ids", generation.output_ids},
+              {"text", jsonText(generation.output_ids, tokenizer)},
+              {"finish_reason", nameOf(generation.finish_reason)},
+              {"prefill_seconds", timed.prefill_seconds},
+              {"decode_seconds", timed.decode_seconds}};
+  if (generation.finish_reason == FinishReason::error) object["error"] = generation.error;
+  return jsonLine(object);  // tokens can end within a character
+}
+
+/// What --stop-at-eos stops at.
+std::vector<int> endOfTextIds(const std::string& model, ModelTokenizer& tokenizer) {
+  std::vector<int> ids = readEosIds(model);
+  if (ids.empty() && tokenizer.find() != nullptr && tokenizer.find()->endOfText())
+    ids.push_back(*tokenizer.find()->endOfText());
+  if (ids.empty())
+    throw ArgumentError(
+        "--stop-at-eos: expected eos_token_id in generation_config.json or config.json, or tokenizer "
+        "files with <|endoftext|>, in " +
+        model + ", found none");
+  return ids;
 }
 
 Generator load(const GenerateCommand& command) {
-  // Token ids in and out work with a tokenizer that is missing, damaged or not supported.
-  const bool needs_tokenizer = command.output != "ids" || command.prompt.text || command.stops_at_eos;
   Generator generator{.weights = loadWeights(command.model.path, loadOptions(command.model)),
-                      .tokenizer = needs_tokenizer ? loadTokenizerOf(command.model.path) : std::nullopt};
+                      .tokenizer = ModelTokenizer(command.model.path)};
   GenerateOptions& options = generator.options;
   options.max_tokens = command.max_tokens;
-  if (command.stops_at_eos) options.stop_ids = {endOfText(command, generator.tokenizer)};
+  if (command.stops_at_eos) options.stop_ids = endOfTextIds(command.model.path, generator.tokenizer);
   options.sampling = {command.temperature, command.top_k, command.top_p, command.seed};
   options.use_cache = !command.recomputes;
   return generator;
 }
 
+/// The tokenizer for JSON's text, which is null without one: why, if there are files of one, goes to standard error.
+const Tokenizer* findForJson(ModelTokenizer& tokenizer) {
+  const Tokenizer* const found = tokenizer.find();
+  if (found == nullptr && tokenizer.hasFiles()) std::cerr << "text is null: " << tokenizer.whyNot() << std::endl;
+  return found;
+}
+
 /// One prompt; its text is written while it is generated.
 void writeOne(const GenerateCommand& command, Generator& generator) {
-  const std::optional<Tokenizer>& tokenizer = generator.tokenizer;
-  const std::vector<int> ids = encodePrompt(command.prompt, tokenizer);
-  const bool is_text = command.output.value_or("text") == "text";
-  if (is_text && !tokenizer)
-    throw ArgumentError("the model has no tokenizer files: expected --output ids or --output json, got text");
+  const std::vector<int> ids = encodePrompt(command.prompt, generator.tokenizer);
+  const std::string output = command.output.value_or("text");
   std::optional<StreamingDecoder> decoder;
-  if (is_text) decoder.emplace(*tokenizer);
-  const TimedGeneration timed = generator
-                                    .generate({ids}, emptyCaches(command.model, generator.weights, 1),
-                                              [&](int id) {
-                                                if (decoder) writeOutput(decoder->push(id));
-                                              })
-                                    .front();
-  if (is_text) {
-    writeOutput(decoder->finish());
-    std::cerr << "\n";  // standard output is the continuation alone, which seldom ends a line
-  } else {
-    writeOutput((command.output == "ids" ? idsText(timed.generation.output_ids) : json(ids, timed, tokenizer)) + "\n");
-  }
+  if (output == "text")
+    decoder.emplace(generator.tokenizer.require("expected --output ids or --output json, got text"));
+  const auto writeToken = [&](int id) {
+    if (decoder) writeOutput(decoder->push(id));
+  };
+  const TimedGeneration timed =
+      generator.generate({ids}, emptyCaches(command.model, generator.weights, 1), writeToken).front();
+  const Generation& generation = timed.generation;
+  if (decoder) writeOutput(decoder->finish());
+  if (generation.finish_reason == FinishReason::error) throw ArgumentError(generation.error);
+  if (decoder) std::cerr << "\n";  // standard output is the continuation alone, which seldom ends a line
+  if (output == "ids") writeOutput(idsText(generation.output_ids) + "\n");
+  if (output == "json") writeOutput(json(ids, timed, findForJson(generator.tokenizer)));
   report(ids.size(), timed);
 }
 
-/// A file of prompts, whose results are written when all have ended.
+/// A file of prompts. Its results are written in their order, each as soon as all before it are.
 void writeLines(const GenerateCommand& command, Generator& generator) {
   if (command.output.value_or("json") != "json")
     throw ArgumentError("--prompts writes JSON Lines: expected --output json or none, got " + *command.output);
@@ -164,11 +196,20 @@ void writeLines(const GenerateCommand& command, Generator& generator) {
   const std::vector<std::vector<int>> prompts = readPrompts(*command.prompts, generator.tokenizer, check);
   std::vector<ModelCache<float>> caches =
       emptyCaches(command.model, generator.weights, std::min(command.batch, prompts.size()));
+  const Tokenizer* const tokenizer = findForJson(generator.tokenizer);
+  std::string failure;
+  std::size_t failures = 0;
   const Stopwatch watch;
-  const std::vector<TimedGeneration> timed = generator.generate(prompts, std::move(caches));
-  const double seconds = watch.seconds();
-  for (std::size_t i = 0; i < prompts.size(); ++i) writeOutput(json(prompts[i], timed[i], generator.tokenizer) + "\n");
-  report(prompts, timed, seconds);
+  const std::vector<TimedGeneration> timed =
+      generator.generate(prompts, std::move(caches), {}, [&](std::size_t prompt, const TimedGeneration& result) {
+        writeOutput(json(prompts[prompt], result, tokenizer));
+        if (result.generation.finish_reason != FinishReason::error) return;
+        if (++failures == 1) failure = "line " + std::to_string(prompt + 1) + ": " + result.generation.error;
+      });
+  report(prompts, timed, watch.seconds());
+  if (failures == 0) return;
+  throw ArgumentError(promptsName(*command.prompts) + ": " + failure + "; in all, " + std::to_string(failures) +
+                      " of " + std::to_string(prompts.size()) + " prompts failed");
 }
 
 }  // namespace

@@ -29,6 +29,12 @@ void writeLine(std::ostream& out, const std::string& name, const Value& value) {
   out << "  " << std::left << std::setw(33) << name << value << "\n";
 }
 
+std::string describeTokenizer(const std::string& model) {
+  ModelTokenizer tokenizer(model);
+  if (!tokenizer.hasFiles()) return "no";
+  return tokenizer.find() != nullptr ? "yes" : "no, its files cannot be used: " + tokenizer.whyNot();
+}
+
 void describeConfig(const Config& config, std::ostream& out) {
   out << std::boolalpha << "config\n";
   writeLine(out, "vocab_size", config.vocab_size);
@@ -74,7 +80,7 @@ void InfoCommand::run() const {
   std::ostringstream out;
   out << "model\n";
   writeLine(out, "path", model);
-  writeLine(out, "tokenizer", loadTokenizerOf(model) ? "yes" : "no");
+  writeLine(out, "tokenizer", describeTokenizer(model));
   writeLine(out, "output weights", checkpoint.hasLmHead() ? "lm_head" : "tied to wte");
   describeConfig(checkpoint.config(), out);
   describeSizes(checkpoint, out);

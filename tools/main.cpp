@@ -10,9 +10,12 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "commands.hpp"
 #include "driftless/error.hpp"
@@ -58,11 +61,16 @@ CLI::Option* addWholeNumber(CLI::App& command, const std::string& name, Value& v
   return addNumber(command, name, value, least, most, expected, description);
 }
 
+/// CLI11 drops an argument `++`, which it takes for the end of a subcommand. With a zero byte, which no argument can
+/// have, it is an argument like others.
+const std::string kPlusPlus = "++";
+const std::string kMarkedPlusPlus = kPlusPlus + '\0';
+
 /// A text without a default. CLI11 itself would take an empty one for none.
 CLI::Option* addText(CLI::App& command, const std::string& name, std::optional<std::string>& value,
                      const std::string& description) {
   return command.add_option_function<std::string>(
-      name, [&value](const std::string& text) { value = text; }, description);
+      name, [&value](const std::string& text) { value = text == kMarkedPlusPlus ? kPlusPlus : text; }, description);
 }
 
 CLI::Option* addModel(CLI::App& command, std::string& path) {
@@ -92,9 +100,11 @@ void addThreads(CLI::App& command, std::optional<int>& count) {
 }
 
 void addPrompt(CLI::App& command, Prompt& prompt) {
-  CLI::Option* text = addText(command, "PROMPT,-p,--prompt", prompt.text,
-                              "The text to continue; - takes standard input, without the newline at its end")
-                          ->type_name("TEXT");
+  CLI::Option* text =
+      addText(command, "PROMPT,-p,--prompt", prompt.text,
+              "The text to continue; - takes standard input, without the newline at its end and without a byte "
+              "order mark; after --, text can begin with a dash")
+          ->type_name("TEXT");
   addText(command, "--ids", prompt.ids, "Token ids to continue, such as 1,2,3; - takes standard input")
       ->type_name("IDS")
       ->excludes(text);
@@ -105,33 +115,49 @@ void addGenerate(CLI::App& app) {
   auto options = std::make_shared<GenerateCommand>();
   addPrompt(*command, options->prompt);
   CLI::Option* prompts =
-      addText(*command, "--prompts", options->prompts,
-              "A file of prompts to continue, - for standard input: one text per line, or one JSON object per line, "
-              "{\"ids\": [1, 2]} or {\"prompt\": \"text\"}. Writes JSON Lines in the same order; prefill_seconds count "
-              "from the start of all")
+      addText(
+          *command, "--prompts", options->prompts,
+          "A file of prompts to continue, - for standard input: one text per line, or one JSON object per line, "
+          "{\"ids\": [1, 2]} or {\"prompt\": \"text\"}; in UTF-8. Writes JSON Lines in the same order, each as soon as "
+          "it and all before it have ended; prefill_seconds count from the start of all. If a line is not as it "
+          "should be, no prompt is run. A prompt whose logits are not numbers has finish_reason \"error\" and an "
+          "error; the others go on, and the exit status is 2 at the end")
           ->type_name("FILE")
           ->excludes(command->get_option("--prompt"), command->get_option("--ids"));
   addWholeNumber(*command, "--batch", options->batch, std::size_t{1}, "Prompts of --prompts to run together")
       ->needs(prompts);
   addModel(*command, options->model.path);
   addWholeNumber(*command, "-n,--max-tokens", options->max_tokens, 0, "Tokens to generate at most");
-  command->add_flag("--stop-at-eos", options->stops_at_eos, "Stop before <|endoftext|>");
-  addNumber(*command, "--temperature", options->temperature, 0.0, std::numeric_limits<double>::max(),
-            "a number of 0 or more", "0 takes the likeliest token; above, one is drawn, the more freely the higher")
-      ->type_name("X");
-  addWholeNumber(*command, "--top-k", options->top_k, 0, "Draw from the K likeliest tokens only; 0: from all")
-      ->type_name("K");
-  addNumber(*command, "--top-p", options->top_p, std::numeric_limits<double>::min(), 1.0,
-            "a number above 0 and up to 1", "Draw from the likeliest tokens up to a total probability of P only")
-      ->type_name("P");
-  addWholeNumber(*command, "--seed", options->seed, std::uint64_t{0}, "The same seed draws the same tokens everywhere");
+  command->add_flag("--stop-at-eos", options->stops_at_eos,
+                    "Stop before an eos_token_id of generation_config.json or config.json, or else <|endoftext|>");
+  CLI::Option* temperature =
+      addNumber(*command, "--temperature", options->temperature, 0.0, std::numeric_limits<double>::max(),
+                "a number of 0 or more", "0 takes the likeliest token; above, one is drawn, the more freely the higher")
+          ->type_name("X");
+  CLI::Option* top_k =
+      addWholeNumber(*command, "--top-k", options->top_k, 0, "Draw from the K likeliest tokens only; 0: from all")
+          ->type_name("K");
+  CLI::Option* top_p =
+      addNumber(*command, "--top-p", options->top_p, std::numeric_limits<double>::min(), 1.0,
+                "a number above 0 and up to 1", "Draw from the likeliest tokens up to a total probability of P only")
+          ->type_name("P");
+  CLI::Option* seed = addWholeNumber(*command, "--seed", options->seed, std::uint64_t{0},
+                                     "The same seed draws the same tokens everywhere");
   addStoredTypes(*command, options->model);
   addThreads(*command, options->model.threads);
   addText(*command, "--output", options->output, "What to write: the continuation's text as it comes, its ids, or JSON")
       ->default_str("text")
       ->check(CLI::IsMember({"text", "ids", "json"}));
   command->add_flag("--no-cache", options->recomputes, "Recompute everything for every token, to see the difference");
-  command->callback([options] { options->run(); });
+  command->callback([=] {
+    // Elsewhere such options turn sampling on.
+    for (const CLI::Option* option : {top_k, top_p, seed})
+      if (option->count() > 0 && temperature->count() == 0)
+        throw ArgumentError(option->get_name() +
+                            " has no effect at temperature 0, which takes the likeliest token: expected --temperature "
+                            "too, such as --temperature 0.8");
+    options->run();
+  });
 }
 
 void addVerify(CLI::App& app, int& status) {
@@ -226,10 +252,15 @@ int run(int argc, char** argv) {
   addTokenize(app);
   addInfo(app);
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+    std::ranges::replace(arguments, kPlusPlus, kMarkedPlusPlus);
+    std::ranges::reverse(arguments);  // as CLI11 takes them
+    app.parse(std::move(arguments));
     if (app.get_subcommands().empty()) throw CLI::RequiredError("A subcommand");
   } catch (const CLI::Success& request) {  // --help and --version
-    return app.exit(request);
+    std::ostringstream text;
+    app.exit(request, text, text);
+    writeOutput(text.str());
   } catch (const CLI::ParseError& error) {
     throw ArgumentError(std::string(error.what()) + "; see " + helpCommand(app));
   }

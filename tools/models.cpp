@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "driftless/detail/files/file_mapping.hpp"
+#include "driftless/error.hpp"
 #include "driftless/parameters.hpp"
 #include "driftless/reference.hpp"
 
@@ -15,6 +17,11 @@ namespace {
 StoredType storedTypeNamed(const std::string& name) {
   const auto found = std::ranges::find(kStoredTypeNames, std::string_view(name == "f32" ? "full" : name));
   return static_cast<StoredType>(found - std::ranges::begin(kStoredTypeNames));
+}
+
+/// Where a model's files are: it is named by its directory, or by one of them.
+std::filesystem::path directoryOf(const std::filesystem::path& model) {
+  return std::filesystem::is_directory(model) ? model : model.parent_path();
 }
 
 struct Preset {
@@ -46,12 +53,30 @@ Index bytesPerPosition(const LayerCache<float>& layer) {
   return page.bytes() / page.capacity();
 }
 
-std::optional<Tokenizer> loadTokenizerOf(const std::string& model) {
-  std::filesystem::path directory = model;
-  if (!std::filesystem::is_directory(directory)) directory = directory.parent_path();
-  const auto isThere = [&](const char* file) { return std::filesystem::exists(directory / file); };
-  if (!isThere("tokenizer.json") && !isThere("vocab.json") && !isThere("merges.txt")) return std::nullopt;
-  return Tokenizer::load(directory);
+const Tokenizer* ModelTokenizer::find() {
+  if (!is_read_) {
+    is_read_ = true;
+    try {
+      if (hasFiles())
+        tokenizer_ = Tokenizer::load(directoryOf(*model_));
+      else
+        why_not_ = "the model has no tokenizer files";
+    } catch (const Error& error) {
+      why_not_ = error.what();
+    }
+  }
+  return tokenizer_ ? &*tokenizer_ : nullptr;
+}
+
+const Tokenizer& ModelTokenizer::require(const std::string& expected) {
+  if (const Tokenizer* const tokenizer = find()) return *tokenizer;
+  throw ArgumentError(why_not_ + "; " + expected);
+}
+
+bool ModelTokenizer::hasFiles() const {
+  constexpr std::array kFiles = {"tokenizer.json", "vocab.json", "merges.txt"};
+  return model_ &&
+         std::ranges::any_of(kFiles, [&](const char* file) { return detail::isThere(directoryOf(*model_) / file); });
 }
 
 std::vector<std::string> presetNames() {

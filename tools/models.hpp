@@ -5,6 +5,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "commands.hpp"
@@ -26,8 +27,29 @@ std::vector<ModelCache<float>> emptyCaches(const ModelOptions& options, const We
 /// What a key and a value take.
 Index bytesPerPosition(const LayerCache<float>& layer);
 
-/// The tokenizer beside a model's weights, if there are any files of one.
-std::optional<Tokenizer> loadTokenizerOf(const std::string& model);
+/// The tokenizer beside a model's weights. It is read when it is first asked for: what needs no text runs without its
+/// files, and with some that are damaged or not supported.
+class ModelTokenizer {
+ public:
+  /// No model has no tokenizer.
+  explicit ModelTokenizer(std::optional<std::string> model) : model_(std::move(model)) {}
+
+  /// Null if there is none that can be read, for the reason that `whyNot` says.
+  const Tokenizer* find();
+  const std::string& whyNot() const { return why_not_; }
+
+  /// Throws ArgumentError if there is none: why, and what was expected in place of what needs it.
+  const Tokenizer& require(const std::string& expected);
+
+  /// Whether there are any files of one.
+  bool hasFiles() const;
+
+ private:
+  std::optional<std::string> model_;
+  bool is_read_ = false;
+  std::optional<Tokenizer> tokenizer_;
+  std::string why_not_;
+};
 
 /// driftless::lastLogits, compiled where it runs fast.
 RowVector<float> referenceLogits(const std::vector<int>& ids, const Parameters<float>& parameters);

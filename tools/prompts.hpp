@@ -1,12 +1,11 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "commands.hpp"
-#include "driftless/tokenizer.hpp"
+#include "models.hpp"
 
 namespace driftless::cli {
 
@@ -15,13 +14,19 @@ namespace driftless::cli {
 std::vector<int> parseIds(const std::string& option, const std::string& text);
 std::string idsText(const std::vector<int>& ids);
 
-/// The prompt's ids. Throws ArgumentError if it is missing, or is text and there is no tokenizer.
-std::vector<int> encodePrompt(const Prompt& prompt, const std::optional<Tokenizer>& tokenizer);
+/// The prompt's ids. Throws ArgumentError if it is missing, or is text and there is no tokenizer. Text on standard
+/// input is without the newline at its end and without a byte order mark at its beginning; it can be any bytes but
+/// zero.
+std::vector<int> encodePrompt(const Prompt& prompt, ModelTokenizer& tokenizer);
 
-/// The prompts of a file, or of standard input if `path` is -, as token ids. Its lines are one text each; if its first
-/// character that is not white space is {, they are JSON objects {"ids": [1, 2]} or {"prompt": "text"}.
-/// `check` throws for ids that are no good. Errors, of any of the lines, name the line; none at all is an error.
-std::vector<std::vector<int>> readPrompts(const std::string& path, const std::optional<Tokenizer>& tokenizer,
+/// What `path` is called in messages: - is standard input.
+std::string promptsName(const std::string& path);
+
+/// The prompts of a file, or of standard input if `path` is -, as token ids. Its lines are UTF-8, and one text each; if
+/// its first character that is not white space is {, they are JSON objects {"ids": [1, 2]} or {"prompt": "text"}. There
+/// may be a byte order mark at the beginning. `check` throws for ids that are no good. Errors, of any of the lines,
+/// name the line; none at all is an error.
+std::vector<std::vector<int>> readPrompts(const std::string& path, ModelTokenizer& tokenizer,
                                           const std::function<void(const std::vector<int>&)>& check);
 
 }  // namespace driftless::cli

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "driftless/argmax.hpp"
+#include "driftless/generate.hpp"
 #include "models.hpp"
 #include "stopwatch.hpp"
 
@@ -79,6 +80,7 @@ Parts Runner::decode() {
   for (Index step = 0; step < workload_.max_tokens; ++step) {
     clock.start();
     const Matrix<float>& logits = driftless::prefill(chunks, weights_, workspace_, observer);
+    checkAll(logits);  // as generating does
     for (std::size_t sequence = 0; sequence < caches_.size(); ++sequence)
       next[sequence] = argmax(logits.row(static_cast<Index>(sequence)));
   }
@@ -131,9 +133,15 @@ Parts Runner::runFromScratch(Index tokens) {
   PartClock clock(parts);
   const Observer<float> observer{.part = std::ref(clock)};
   const Stopwatch watch;
-  driftless::prefill(chunks, weights_, workspace_, observer);
+  const Matrix<float>& logits = driftless::prefill(chunks, weights_, workspace_, observer);
   parts.total = watch.seconds();
+  checkAll(logits);
   return parts;
+}
+
+void Runner::checkAll(const Matrix<float>& logits) const {
+  for (std::size_t sequence = 0; sequence < caches_.size(); ++sequence)
+    checkLogits(logits.row(static_cast<Index>(sequence)), caches_[sequence].length() - 1, weights_);
 }
 
 /// Of the first sequence's step over `tokens` ids from `position` on, with the cache that it has up to there.

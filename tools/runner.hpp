@@ -68,6 +68,8 @@ class Runner {
 
  private:
   Parts runFromScratch(Index tokens);
+  /// Throws ArgumentError unless the logits of every sequence are numbers.
+  void checkAll(const Matrix<float>& logits) const;
   double medianSeconds(int repeats, Index position, Index tokens);
 
   const Weights<float>& weights_;

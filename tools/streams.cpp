@@ -2,9 +2,9 @@
 
 #include <array>
 #include <cerrno>
-#include <fstream>
+#include <cstdio>
 #include <iostream>
-#include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -12,19 +12,30 @@
 
 namespace driftless::cli {
 
-std::string readInput() { return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()}; }
+namespace {
 
-std::string readFile(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
+[[noreturn]] void failToRead(const std::string& name) {
+  throw FileError(name + ": cannot be read: " + std::generic_category().message(errno));
+}
+
+/// Streams of the C library say what went wrong; those of C++ take an error for the end.
+std::string readAll(std::FILE* file, const std::string& name) {
   std::string bytes;
   std::array<char, 65536> piece;
-  do {
-    file.read(piece.data(), piece.size());
-    bytes.append(piece.data(), static_cast<std::size_t>(file.gcount()));
-  } while (file);
-  if (!file.eof()) throw FileError(path + ": cannot be read: " + std::generic_category().message(errno));
+  while (const std::size_t count = std::fread(piece.data(), 1, piece.size(), file)) bytes.append(piece.data(), count);
+  if (std::ferror(file) != 0) failToRead(name);
   return bytes;
+}
+
+}  // namespace
+
+std::string readInput() { return readAll(stdin, kInputName); }
+
+std::string readFile(const std::string& path) {
+  const auto close = [](std::FILE* file) { std::fclose(file); };
+  const std::unique_ptr<std::FILE, decltype(close)> file(std::fopen(path.c_str(), "rb"), close);
+  if (!file) failToRead(path);
+  return readAll(file.get(), path);
 }
 
 std::string jsonLine(const nlohmann::ordered_json& object) {

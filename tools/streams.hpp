@@ -9,7 +9,10 @@ namespace driftless::cli {
 /// Nobody reads standard output any more: there is nothing left to do, and nobody to complain to.
 struct OutputClosed {};
 
-/// All of standard input, byte for byte.
+/// What standard input is called in messages.
+inline constexpr const char* kInputName = "standard input";
+
+/// All of standard input, byte for byte. Throws FileError.
 std::string readInput();
 
 /// All of a file, which need not be a regular one. Throws FileError.

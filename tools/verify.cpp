@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iomanip>
+#include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -15,7 +16,7 @@
 #include "commands.hpp"
 #include "driftless/argmax.hpp"
 #include "driftless/checkpoint.hpp"
-#include "driftless/forward.hpp"
+#include "driftless/generate.hpp"
 #include "models.hpp"
 #include "prompts.hpp"
 #include "streams.hpp"
@@ -32,12 +33,14 @@ struct Drift {
   double max_abs = 0;               ///< |a - b|, with the reference's b
   double max_rel = 0;               ///< |a - b| / max(|b|, 0.1): below 0.1 the absolute tolerance is the wider one
   bool is_within_tolerance = true;  ///< |a - b| <= atol + rtol * |b|
+  bool is_finite = true;            ///< so are all logits: of others, nothing can be said
 
   void include(const Drift& other) {
     differing_bits += other.differing_bits;
     max_abs = std::max(max_abs, other.max_abs);
     max_rel = std::max(max_rel, other.max_rel);
     is_within_tolerance = is_within_tolerance && other.is_within_tolerance;
+    is_finite = is_finite && other.is_finite;
   }
 };
 
@@ -48,15 +51,14 @@ Drift compare(const RowVector<float>& cached, const RowVector<float>& scratch, c
         std::popcount(std::bit_cast<std::uint32_t>(cached[i]) ^ std::bit_cast<std::uint32_t>(scratch[i]));
     const double a = cached[i], b = reference[i];
     if (!std::isfinite(a) || !std::isfinite(b)) {
-      // Nothing can be said of how far such numbers are apart.
       constexpr double kInfinity = std::numeric_limits<double>::infinity();
-      drift.include({0, kInfinity, kInfinity, false});
+      drift.include({0, kInfinity, kInfinity, false, false});
       continue;
     }
     const double difference = std::abs(a - b);
     const bool is_within = difference <= kAbsoluteTolerance + kRelativeTolerance * std::abs(b);
     const double scale = std::max(std::abs(b), kAbsoluteTolerance / kRelativeTolerance);
-    drift.include({0, difference, difference / scale, is_within});
+    drift.include({0, difference, difference / scale, is_within, true});
   }
   return drift;
 }
@@ -64,15 +66,14 @@ Drift compare(const RowVector<float>& cached, const RowVector<float>& scratch, c
 struct Subject {
   Weights<float> weights;
   Parameters<float> parameters;
-  std::optional<Tokenizer> tokenizer;
 };
 
 Subject load(const ModelOptions& model) {
   const LoadOptions options = loadOptions(model);
-  if (!model.preset) return {loadWeights(model.path, options), loadParameters(model.path), loadTokenizerOf(model.path)};
+  if (!model.preset) return {loadWeights(model.path, options), loadParameters(model.path)};
   Parameters<float> parameters = randomParameters(presetConfig(*model.preset), 0);
   Weights<float> weights(parameters, options);
-  return {std::move(weights), std::move(parameters), std::nullopt};
+  return {std::move(weights), std::move(parameters)};
 }
 
 std::vector<int> defaultPrompt(const Config& config) {
@@ -82,7 +83,7 @@ std::vector<int> defaultPrompt(const Config& config) {
 
 /// What weights or caches lose in rounding is no drift.
 bool isOutOfTolerance(const Drift& drift, const ModelOptions& model) {
-  return model.isExact() && !drift.is_within_tolerance;
+  return !drift.is_finite || (model.isExact() && !drift.is_within_tolerance);
 }
 
 void writeDifferences(std::ostream& line, const Drift& drift) {
@@ -103,7 +104,10 @@ void writeSummary(std::size_t steps, const Drift& drift, const ModelOptions& mod
   std::ostringstream line;
   line << steps << " steps, " << drift.differing_bits << " differing bits; ";
   writeDifferences(line, drift);
-  if (model.isExact()) line << (drift.is_within_tolerance ? ", within tolerance" : ", out of tolerance");
+  if (isOutOfTolerance(drift, model))
+    line << ", out of tolerance";
+  else if (model.isExact())
+    line << ", within tolerance";
   line << "\n";
   writeOutput(line.str());
 }
@@ -130,6 +134,12 @@ Drift generate(const VerifyCommand& command, const Subject& subject, std::vector
     const Drift drift =
         compare(logits, prefill(ids, subject.weights, scratch, workspace), referenceLogits(ids, subject.parameters));
     total.include(drift);
+    try {
+      checkLogits(logits, cached.length() - 1, subject.weights);
+    } catch (const ArgumentError& error) {  // a failure like others, and the end
+      std::cerr << "driftless: " << error.what() << std::endl;
+      return total;
+    }
     const int id = argmax(logits);
     if (!command.is_json) writeStep(step, id, drift, command.model);
     ids.push_back(id);
@@ -143,8 +153,8 @@ Drift generate(const VerifyCommand& command, const Subject& subject, std::vector
 bool VerifyCommand::run() const {
   const Subject subject = load(model);
   const bool has_prompt = prompt.text || prompt.ids;
-  std::vector<int> ids =
-      has_prompt ? encodePrompt(prompt, subject.tokenizer) : defaultPrompt(subject.parameters.config);
+  ModelTokenizer tokenizer(model.preset ? std::nullopt : std::optional(model.path));
+  std::vector<int> ids = has_prompt ? encodePrompt(prompt, tokenizer) : defaultPrompt(subject.parameters.config);
   const std::size_t prompt_size = ids.size();
   const Drift drift = generate(*this, subject, ids);
   const std::size_t steps = ids.size() - prompt_size;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "driftless/detail/abi.hpp"
 #include "driftless/error.hpp"
@@ -85,6 +86,12 @@ void checkIds(TokenIds ids, const Config& config);
 /// Throws FileError for a file that cannot be read or is not JSON, ConfigError for a model that driftless cannot
 /// compute.
 Config readConfig(const std::filesystem::path& path);
+
+/// The ids after which a model's text has ended, for `GenerateOptions::stop_ids`: `eos_token_id`, one id or a list, of
+/// generation_config.json or, if that is absent or does not say, of config.json; empty if neither does. `model` is as
+/// for Checkpoint. Throws FileError for a file that cannot be read or is not JSON, ConfigError for what is
+/// not an id of the model's vocabulary.
+std::vector<int> readEosIds(const std::filesystem::path& model);
 
 }}  // namespace driftless::DRIFTLESS_ABI
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <random>
 #include <span>
+#include <string>
 
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
@@ -21,13 +22,22 @@ struct Sampling {
 void checkSampling(const Sampling& sampling);
 
 namespace detail {
+/// Why no token can be chosen by these logits, or nothing. Minus infinity is a token that is ruled out.
+template <class Scalar>
+std::string faultOf(std::span<const Scalar> logits);
+
+/// As sample, for logits without fault and settings that have been checked.
+template <class Scalar>
+int draw(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine);
+
 template <class Scalar>
 int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine);
-}
+}  // namespace detail
 
 /// Draws a token id by temperature, then top_k, then top_p, with one number from the engine; at temperature 0 it is
-/// argmax and draws none. The same logits and engine give the same id on every platform. A NaN logit is never drawn.
-/// Throws ArgumentError for bad settings and if there is nothing but NaN.
+/// argmax and draws none. The same logits and engine give the same id on every platform. A logit of minus infinity is
+/// never drawn. Throws ArgumentError for bad settings, for a logit that is NaN or infinity, and if there is none above
+/// minus infinity.
 template <class Logits>
 requires(Logits::IsVectorAtCompileTime == 1) int sample(const Eigen::MatrixBase<Logits>& logits,
                                                         const Sampling& sampling, std::mt19937_64& engine) {

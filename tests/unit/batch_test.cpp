@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <cstddef>
+#include <limits>
 #include <span>
 #include <string>
 #include <thread>
@@ -157,6 +159,56 @@ TEST_CASE("batch: a list of prompts yields what each yields alone, in its order,
   std::vector<ModelCache<float>> none;
   CHECK_THROWS_WITH_AS(generateTokens(prompts, options, weights, none, workspace),
                        "expected at least one cache, got none", ArgumentError);
+}
+
+TEST_CASE("batch: a prompt whose logits are not numbers fails alone, and every result is told as soon as it is there") {
+  Parameters<float> parameters = livelyParameters(smallConfig(136, 2, 130, 300, 131), true);
+  parameters.wte(5, 3) = std::numeric_limits<float>::quiet_NaN();
+  const Weights<float> weights(parameters);
+  const std::vector<std::vector<int>> prompts = {{1, 2}, {5}, {7}, {1, 5, 2}, {9, 8, 7, 6}};
+  GenerateOptions options;
+  bool some_fail_later = false, some_succeed = false;
+  for (const double temperature : {0.0, 1.0})
+    for (const std::size_t together : {1u, 2u, 5u})
+      for (const Index max_tokens : {0, 6}) {
+        options.sampling.temperature = temperature;
+        options.max_tokens = max_tokens;
+        std::vector<ModelCache<float>> caches;
+        for (std::size_t i = 0; i < together; ++i) caches.emplace_back(weights);
+        Workspace<float> workspace;
+        std::vector<Generation> finished(prompts.size());
+        std::vector<std::size_t> order;
+        const std::vector<Generation> generations = generateTokens(
+            prompts, options, weights, caches, workspace, {}, [&](std::size_t prompt, const Generation& generation) {
+              order.push_back(prompt);
+              finished[prompt] = generation;
+            });
+        CHECK(order.size() == prompts.size());
+        // The one that fails is told of before those that go on.
+        if (together == 5 && max_tokens > 0) CHECK(order[0] == 1);
+        for (std::size_t i = 0; i < prompts.size(); ++i) {
+          const Generation alone = generateTokens(std::vector<std::vector<int>>{prompts[i]}, options, weights).front();
+          for (const Generation& generation : {generations[i], finished[i]}) {
+            CHECK(generation.output_ids == alone.output_ids);
+            CHECK(generation.finish_reason == alone.finish_reason);
+            CHECK(generation.error == alone.error);
+          }
+          if (max_tokens == 0) continue;
+          CHECK((alone.finish_reason == FinishReason::error) != alone.error.empty());
+          if (i == 1 || i == 3) {
+            CHECK(alone.output_ids.empty());
+            CHECK(alone.error.starts_with(i == 1 ? "logits at position 0: " : "logits at position 2: "));
+            CHECK(alone.error.ends_with("not all numbers are finite in wte.weight"));
+            CHECK_THROWS_WITH_AS(generateTokens(prompts[i], options, weights), alone.error.c_str(), ArgumentError);
+          } else if (!alone.error.empty()) {
+            CHECK(alone.output_ids.back() == 5);  // which came up by itself
+          }
+          some_fail_later = some_fail_later || (!alone.error.empty() && !alone.output_ids.empty());
+          some_succeed = some_succeed || alone.finish_reason == FinishReason::length;
+        }
+      }
+  CHECK(some_fail_later);
+  CHECK(some_succeed);
 }
 
 TEST_CASE("batch: one model on several threads, each with a cache and a workspace of its own, all sharing one pool") {

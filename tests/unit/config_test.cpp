@@ -294,3 +294,38 @@ TEST_CASE("config: an activation has the name that config.json gives it") {
     CHECK(driftless::nameOf(readWith(R"("activation_function":")" + name + "\"").activation_function) == name);
   }
 }
+
+TEST_CASE("readEosIds: one id or a list, of generation_config.json or else of config.json") {
+  const TemporaryDirectory directory;
+  const std::filesystem::path config = directory.path() / "config.json";
+  const std::filesystem::path generation = directory.path() / "generation_config.json";
+  const auto idsOf = [&] { return driftless::readEosIds(directory.path()); };
+  const auto check = [&](const std::string& members, const std::vector<int>& ids) {
+    writeFile(config, "{" + kRequired + members + "}");
+    CHECK(idsOf() == ids);
+  };
+  check("", {});
+  check(R"(,"eos_token_id":null)", {});
+  check(R"(,"eos_token_id":[])", {});
+  check(R"(,"eos_token_id":[4,99,0])", {4, 99, 0});
+  check(R"(,"eos_token_id":7)", {7});
+  for (const char* silent : {"{}", R"({"eos_token_id":null})", R"({"eos_token_id":[]})"}) {
+    writeFile(generation, silent);
+    CHECK(idsOf() == std::vector<int>{7});
+  }
+  writeFile(generation, R"({"eos_token_id":[1,2],"max_length":20})");
+  CHECK(idsOf() == std::vector<int>{1, 2});
+  CHECK(driftless::readEosIds(directory.path() / "model.safetensors") == std::vector<int>{1, 2});
+  for (const char* bad : {"100", "-1", "1.5", "4294967297", "\"1\"", "true", "{}", "[1,null]", "[[1]]", "[1,100]"}) {
+    INFO(bad);
+    writeFile(generation, std::string(R"({"eos_token_id":)") + bad + "}");
+    CHECK_THROWS_WITH_AS(
+        idsOf(), (generation.string() + ": eos_token_id: expected token ids from 0 to 99, found " + bad).c_str(),
+        ConfigError);
+  }
+  for (const char* damaged : {"", "[]", "{\"eos_token_id\":1"}) {
+    writeFile(generation, damaged);
+    CHECK_THROWS_WITH_AS(idsOf(), Contains("generation_config.json"), FileError);
+  }
+  CHECK_THROWS_WITH_AS(driftless::readEosIds(directory.path() / "none"), Contains("config.json"), FileError);
+}

@@ -3,8 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <functional>
+#include <limits>
+#include <random>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "driftless/reference.hpp"
@@ -98,5 +102,89 @@ TEST_CASE("generateTokens: says why it ended") {
     options.sampling.seed = 4;
     CHECK(generate(prompt, options).output_ids != sampled);
   }
+  SUBCASE("as many tokens as fit, by the largest number of any type") {
+    const std::vector<int> most =
+        generateTokens(std::span<const int>(prompt), std::numeric_limits<Index>::max(), oddWeights());
+    CHECK(most.size() == 14);
+    CHECK(generateTokens(std::span<const int>(prompt), std::numeric_limits<std::size_t>::max(), oddWeights()) == most);
+    CHECK_THROWS_WITH_AS(generateTokens(std::span<const int>(prompt), -1, oddWeights()),
+                         "expected max_tokens of 0 or more, got -1", ArgumentError);
+  }
   SUBCASE("a prompt without tokens is an error") { CHECK_THROWS_AS(generate({}, options), ArgumentError); }
+}
+
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+/// A model of its own output weights, a few of whose numbers a test may spoil.
+Parameters<float> untiedParameters() { return livelyParameters(oddConfig(), true); }
+
+std::string errorOf(const std::vector<int>& prompt, const Weights<float>& weights, double temperature) {
+  GenerateOptions options;
+  options.sampling.temperature = temperature;
+  try {
+    generateTokens(std::span<const int>(prompt), options, weights);
+  } catch (const ArgumentError& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+}  // namespace
+
+TEST_CASE("generateTokens: logits that are not numbers are an error that names position and tensors") {
+  const std::string expected = "expected logits without NaN and below infinity, got ";
+  const auto check = [&](const Parameters<float>& parameters, const std::string& error, bool fits_int8 = true) {
+    for (const StoredType stored : {StoredType::full, StoredType::f16, StoredType::bf16, StoredType::int8}) {
+      if (stored == StoredType::int8 && !fits_int8) continue;  // refused when it is loaded
+      const Weights<float> weights(parameters, {.stored = stored});
+      for (const double temperature : {0.0, 1.0}) CHECK(errorOf({1, 2}, weights, temperature) == error);
+      ModelCache<float> cache(weights);
+      const RowVector<float> logits = prefill(std::vector<int>{1, 2}, weights, cache);
+      CHECK_THROWS_WITH_AS(checkLogits(logits, 1, weights), error.c_str(), ArgumentError);
+    }
+  };
+  Parameters<float> spoilt = untiedParameters();
+  spoilt.ln_f.bias[3] = kInfinity;
+  spoilt.lm_head->col(3).setOnes();
+  check(spoilt, "logits at position 1: " + expected +
+                    "infinity for token id 0, the first of 259 (of 259); not all numbers are finite in ln_f.bias");
+  spoilt.ln_f.bias[3] = kNaN;
+  spoilt.h[1].mlp.c_fc.bias[2] = -kInfinity;
+  check(spoilt, "logits at position 1: " + expected +
+                    "NaN for token id 0, the first of 259 (of 259); not all numbers are finite in h.1.mlp.c_fc.bias, "
+                    "ln_f.bias");
+  spoilt = untiedParameters();
+  spoilt.wpe(1, 0) = kNaN;
+  check(spoilt, "logits at position 1: " + expected +
+                    "NaN for token id 0, the first of 259 (of 259); not all numbers are finite in wpe.weight");
+  spoilt = untiedParameters();
+  (*spoilt.lm_head)(200, 7) = kNaN;
+  spoilt.h[2].attn.c_proj.weight(4, 5) = kNaN;
+  spoilt.wte(258, 1) = kNaN;
+  check(spoilt,
+        "logits at position 1: " + expected +
+            "NaN for token id 0, the first of 259 (of 259); not all numbers are finite in wte.weight, "
+            "h.2.attn.c_proj.weight, lm_head.weight",
+        false);
+  spoilt = untiedParameters();
+  (*spoilt.lm_head)(200, 7) = kNaN;
+  check(spoilt,
+        "logits at position 1: " + expected +
+            "NaN for token id 200, the first of 1 (of 259); not all numbers are finite in lm_head.weight",
+        false);
+  spoilt = untiedParameters();
+  spoilt.ln_f.bias.setConstant(3e38f);
+  spoilt.lm_head->setConstant(2);
+  check(spoilt, "logits at position 1: " + expected +
+                    "infinity for token id 0, the first of 259 (of 259); all weights are finite, but what is computed "
+                    "from them is not");
+  spoilt = untiedParameters();
+  spoilt.wte(5, 0) = kNaN;  // of a token that does not come up
+  const Weights<float> harmless(spoilt), sound(untiedParameters());
+  const std::vector<int> prompt = {1, 2};
+  CHECK(generateTokens(std::span<const int>(prompt), 3, harmless) ==
+        generateTokens(std::span<const int>(prompt), 3, sound));
 }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "driftless/config.hpp"
 #include "driftless/detail/files/json.hpp"
@@ -143,7 +144,7 @@ class ConfigFile {
     tieWordEmbeddings();
 
     Config config;
-    config.vocab_size = size(kVocabSizeKeys, kMostVocabulary);
+    config.vocab_size = vocabSize();
     config.n_positions = positions();
     config.n_embd = size(kEmbdKeys, kMostWidth);
     config.n_layer = size(kLayerKeys, kMostLayers);
@@ -157,6 +158,8 @@ class ConfigFile {
         flag("scale_attn_by_inverse_layer_idx").value_or(config.scale_attn_by_inverse_layer_idx);
     return config;
   }
+
+  Index vocabSize() const { return size(kVocabSizeKeys, kMostVocabulary); }
 
   /// `tie_word_embeddings`, or nothing if the file does not say.
   std::optional<bool> tieWordEmbeddings() const { return flag("tie_word_embeddings"); }
@@ -240,6 +243,26 @@ class ConfigFile {
   JsonValue json_;
 };
 
+/// `eos_token_id` of a file, one id or a list; nothing if it does not say.
+inline std::vector<int> eosIdsOf(const std::filesystem::path& path, Index vocab_size) {
+  const JsonFile file(path);
+  const JsonValue eos = file.root().object()["eos_token_id"];
+  std::vector<int> ids;
+  const auto add = [&](const JsonValue& id) {
+    const std::optional<std::uint64_t> number = id.wholeNumber();
+    if (!number || *number >= static_cast<std::uint64_t>(vocab_size))
+      raise<ConfigError>(
+          {path.string(), ": eos_token_id: expected token ids from 0 to ", vocab_size - 1, ", found ", eos.shown()});
+    ids.push_back(static_cast<int>(*number));
+  };
+  if (eos.is(JsonKind::array)) {
+    for (const JsonValue id : eos) add(id);
+  } else if (!eos.is(JsonKind::null)) {
+    add(eos);
+  }
+  return ids;
+}
+
 }  // namespace detail
 
 DRIFTLESS_INLINE std::string_view nameOf(Activation activation) {
@@ -249,5 +272,14 @@ DRIFTLESS_INLINE std::string_view nameOf(Activation activation) {
 }
 
 DRIFTLESS_INLINE Config readConfig(const std::filesystem::path& path) { return detail::ConfigFile(path).config(); }
+
+DRIFTLESS_INLINE std::vector<int> readEosIds(const std::filesystem::path& model) {
+  const std::filesystem::path directory = model.extension() == ".safetensors" ? model.parent_path() : model;
+  const std::filesystem::path config = directory / "config.json", generation = directory / "generation_config.json";
+  const Index vocab_size = detail::ConfigFile(config).vocabSize();
+  std::vector<int> ids;
+  if (detail::isThere(generation)) ids = detail::eosIdsOf(generation, vocab_size);
+  return ids.empty() ? detail::eosIdsOf(config, vocab_size) : ids;
+}
 
 }}  // namespace driftless::DRIFTLESS_ABI

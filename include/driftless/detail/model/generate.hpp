@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <string>
 #include <utility>
 
 #include "driftless/detail/messages.hpp"
@@ -12,6 +13,55 @@
 namespace driftless { inline namespace DRIFTLESS_ABI {
 
 namespace detail {
+
+template <class Plain>
+bool isFinite(const Eigen::PlainObjectBase<Plain>& tensor) {
+  return tensor.allFinite();
+}
+
+template <class Scalar>
+bool isFinite(const PackedMatrix<Scalar>& matrix) {
+  const RowVector<Scalar> zeros = RowVector<Scalar>::Zero(matrix.in());
+  RowVector<Scalar> column(matrix.in());
+  for (Index i = 0; i < matrix.out(); ++i) {
+    matrix.addColumn(i, zeros.data(), column.data());
+    if (!column.allFinite()) return false;
+  }
+  return true;
+}
+
+template <class Scalar>
+bool isFinite(const Embedding<Scalar>& embedding) {
+  return isFinite(embedding.columns);
+}
+
+/// Says what is wrong with logits. Looks through the weights, which takes time, once and only if something is.
+template <class Scalar>
+class LogitsCheck {
+ public:
+  explicit LogitsCheck(const Weights<Scalar>& weights) : weights_(weights) {}
+
+  /// Why no token can be chosen by the logits at a position, or nothing.
+  std::string faultAt(Index position, std::span<const Scalar> logits) {
+    const std::string fault = faultOf(logits);
+    if (fault.empty()) return fault;
+    if (cause_.empty()) cause_ = findCause();
+    return message({"logits at position ", position, ": ", fault, "; ", cause_});
+  }
+
+ private:
+  std::string findCause() const {
+    std::string tensors;
+    forEachTensor(weights_, [&](const std::string& name, const auto& tensor, Index, Index) {
+      if (!isFinite(tensor)) tensors += (tensors.empty() ? "" : ", ") + name;
+    });
+    if (tensors.empty()) return "all weights are finite, but what is computed from them is not";
+    return message({"not all numbers are finite in ", printable(tensors)});
+  }
+
+  const Weights<Scalar>& weights_;
+  std::string cause_;
+};
 
 /// One sequence on its way: what it has generated, and the cache it is generated with.
 template <class Scalar>
@@ -24,9 +74,11 @@ struct Sequence {
   bool goes_on = true;
 
   /// Chooses the next id by the logits of the last one.
-  template <class Logits>
-  void advance(const Logits& logits, const GenerateOptions& options, const OnToken& onToken) {
-    const int id = driftless::sample(logits, options.sampling, engine);
+  void advance(std::span<const Scalar> logits, LogitsCheck<Scalar>& check, const GenerateOptions& options,
+               const OnToken& onToken) {
+    generation.error = check.faultAt(cache->length() - 1, logits);
+    if (!generation.error.empty()) return finish(FinishReason::error);
+    const int id = draw(logits, options.sampling, engine);
     if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end())
       return finish(FinishReason::stop);
     ids.push_back(id);
@@ -51,9 +103,17 @@ struct Sequence {
 }  // namespace detail
 
 template <FloatingScalar Scalar>
-std::vector<Generation> generateTokens(Prompts prompts, const GenerateOptions& options,
-                                       const Weights<Scalar>& weights, std::vector<ModelCache<Scalar>>& caches,
-                                       Workspace<Scalar>& workspace, const OnToken& onToken) {
+void checkLogits(const std::type_identity_t<Eigen::Ref<const RowVector<Scalar>>>& logits, Index position,
+                 const Weights<Scalar>& weights) {
+  const std::string fault =
+      detail::LogitsCheck<Scalar>(weights).faultAt(position, {logits.data(), logits.data() + logits.size()});
+  if (!fault.empty()) detail::raise<ArgumentError>({fault});
+}
+
+template <FloatingScalar Scalar>
+std::vector<Generation> generateTokens(Prompts prompts, const GenerateOptions& options, const Weights<Scalar>& weights,
+                                       std::vector<ModelCache<Scalar>>& caches, Workspace<Scalar>& workspace,
+                                       const OnToken& onToken, const OnFinish& onFinish) {
   checkSampling(options.sampling);
   if (options.max_tokens < 0)
     detail::raise<ArgumentError>({"expected max_tokens of 0 or more, got ", options.max_tokens});
@@ -66,10 +126,16 @@ std::vector<Generation> generateTokens(Prompts prompts, const GenerateOptions& o
   for (const std::vector<int>& prompt : prompts) detail::checkChunk(Chunk<Scalar>{prompt, &caches.front()}, weights);
 
   std::vector<Generation> generations(prompts.size());
-  if (options.max_tokens == 0) return generations;
+  const auto finish = [&](std::size_t prompt, Generation generation) {
+    generations[prompt] = std::move(generation);
+    if (onFinish) onFinish(prompt, generations[prompt]);
+  };
+  std::size_t next = 0;
+  if (options.max_tokens == 0)
+    for (; next < prompts.size(); ++next) finish(next, {});
+  detail::LogitsCheck<Scalar> check(weights);
   std::vector<detail::Sequence<Scalar>> running;
   std::vector<Chunk<Scalar>> chunks;
-  std::size_t next = 0;
   while (next < prompts.size() || !running.empty()) {
     for (; next < prompts.size() && !free.empty(); ++next) {
       free.back()->reset();
@@ -81,10 +147,11 @@ std::vector<Generation> generateTokens(Prompts prompts, const GenerateOptions& o
     const Matrix<Scalar>& logits = prefill(chunks, weights, workspace);
     for (std::size_t row = 0; row < running.size(); ++row) {
       detail::Sequence<Scalar>& sequence = running[row];
-      sequence.advance(logits.row(static_cast<Index>(row)), options, onToken);
+      const Scalar* const numbers = logits.row(static_cast<Index>(row)).data();
+      sequence.advance({numbers, static_cast<std::size_t>(logits.cols())}, check, options, onToken);
       if (sequence.goes_on) continue;
       free.push_back(sequence.cache);
-      generations[sequence.prompt] = std::move(sequence.generation);
+      finish(sequence.prompt, std::move(sequence.generation));
     }
     std::erase_if(running, [](const detail::Sequence<Scalar>& sequence) { return !sequence.goes_on; });
   }
@@ -92,22 +159,24 @@ std::vector<Generation> generateTokens(Prompts prompts, const GenerateOptions& o
 }
 
 template <FloatingScalar Scalar>
-std::vector<Generation> generateTokens(Prompts prompts, const GenerateOptions& options,
-                                       const Weights<Scalar>& weights, const OnToken& onToken) {
+std::vector<Generation> generateTokens(Prompts prompts, const GenerateOptions& options, const Weights<Scalar>& weights,
+                                       const OnToken& onToken, const OnFinish& onFinish) {
   constexpr std::size_t kTogether = 16;
   std::vector<ModelCache<Scalar>> caches;
   for (std::size_t i = 0; i < std::clamp(prompts.size(), std::size_t{1}, kTogether); ++i) caches.emplace_back(weights);
   Workspace<Scalar> workspace(weights.threads);
-  return generateTokens(prompts, options, weights, caches, workspace, onToken);
+  return generateTokens(prompts, options, weights, caches, workspace, onToken, onFinish);
 }
 
 template <FloatingScalar Scalar>
-Generation generateTokens(TokenIds promptIds, const GenerateOptions& options,
-                          const Weights<Scalar>& weights, const std::function<bool(int id)>& onToken) {
+Generation generateTokens(TokenIds promptIds, const GenerateOptions& options, const Weights<Scalar>& weights,
+                          const std::function<bool(int id)>& onToken) {
   OnToken onlyToken;
   if (onToken) onlyToken = [&](std::size_t, int id) { return onToken(id); };
   const std::vector<std::vector<int>> prompts = {{promptIds.begin(), promptIds.end()}};
-  return generateTokens(prompts, options, weights, onlyToken).front();
+  Generation generation = generateTokens(prompts, options, weights, onlyToken).front();
+  if (generation.finish_reason == FinishReason::error) detail::raise<ArgumentError>({generation.error});
+  return generation;
 }
 
 }}  // namespace driftless::DRIFTLESS_ABI

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,21 @@ DRIFTLESS_INLINE void checkSampling(const Sampling& sampling) {
 }
 
 namespace detail {
+
+template <class Scalar>
+std::string faultOf(std::span<const Scalar> logits) {
+  constexpr Scalar kInfinity = std::numeric_limits<Scalar>::infinity();
+  const auto isFault = [](Scalar logit) { return !(logit < kInfinity); };
+  // Counting all takes less time than looking for the first.
+  if (const auto faults = std::count_if(logits.begin(), logits.end(), isFault); faults > 0) {
+    const auto first = std::find_if(logits.begin(), logits.end(), isFault);
+    return message({"expected logits without NaN and below infinity, got ", std::isnan(*first) ? "NaN" : "infinity",
+                    " for token id ", first - logits.begin(), ", the first of ", faults, " (of ", logits.size(), ")"});
+  }
+  if (std::none_of(logits.begin(), logits.end(), [](Scalar logit) { return logit > -kInfinity; }))
+    return message({"expected a logit above minus infinity, got none among ", logits.size()});
+  return {};
+}
 
 /// A token that may be drawn.
 struct Candidate {
@@ -72,8 +88,7 @@ inline std::vector<Candidate> takeLikeliest(std::vector<Candidate> candidates, s
 inline double uniform(std::mt19937_64& engine) { return static_cast<double>(engine() >> 11) * 0x1p-53; }
 
 template <class Scalar>
-int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine) {
-  checkSampling(sampling);
+int draw(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine) {
   const int most_likely = argmax(Eigen::Map<const RowVector<Scalar>>(logits.data(), static_cast<Index>(logits.size())));
   if (sampling.temperature == 0) return most_likely;
 
@@ -81,10 +96,8 @@ int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt1993
   candidates.reserve(logits.size());
   const double largest = static_cast<double>(logits[static_cast<std::size_t>(most_likely)]);
   for (std::size_t id = 0; id < logits.size(); ++id) {
-    const double logit = static_cast<double>(logits[id]);
-    // Equal logits are not subtracted, since they may be infinite.
-    const double distance = logit == largest ? 0 : (logit - largest) / sampling.temperature;
-    if (!std::isnan(logit)) candidates.push_back({distance, static_cast<int>(id)});
+    const double distance = (static_cast<double>(logits[id]) - largest) / sampling.temperature;
+    candidates.push_back({distance, static_cast<int>(id)});
   }
   if (sampling.top_k > 0)
     candidates = takeLikeliest(std::move(candidates), static_cast<std::size_t>(sampling.top_k),
@@ -102,6 +115,13 @@ int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt1993
     if (target < reached) return candidate.id;
   }
   return most_likely;
+}
+
+template <class Scalar>
+int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine) {
+  checkSampling(sampling);
+  if (const std::string fault = faultOf(logits); !fault.empty()) raise<ArgumentError>({fault});
+  return draw(logits, sampling, engine);
 }
 
 }  // namespace detail
