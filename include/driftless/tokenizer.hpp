@@ -40,6 +40,10 @@ class Tokenizer {
   /// The ids of `text`. Time and memory are near-linear in its length, whatever it holds.
   std::vector<int> encode(std::string_view text, SpecialTokens special = SpecialTokens::parse) const;
 
+  /// Whether `id` has a token, and with it bytes. A model's vocabulary can have ids that the tokenizer's lacks; for
+  /// those, and for any other number, false.
+  bool has(int id) const;
+
   /// The bytes of `ids`, one token after the other; not always well-formed UTF-8.
   /// Throws ArgumentError for an id without a token.
   std::string decode(std::span<const int> ids) const;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <string>
@@ -80,6 +81,9 @@ TEST_CASE("tokenizer: an id without a token is refused") {
   const Tokenizer tokenizer = load(small);
   REQUIRE(tokenizer.vocabSize() == 301);
   CHECK(tokenizer.decode(std::array{97, 300}) == "aab");
+  for (const int id : {0, 97, 255, 300}) CHECK(tokenizer.has(id));
+  for (const int id : {-1, 256, 299, 301, std::numeric_limits<int>::min(), std::numeric_limits<int>::max()})
+    CHECK_FALSE(tokenizer.has(id));
   CHECK_THROWS_WITH_AS(tokenizer.tokenBytes(-1), "token id -1: expected 0 to 300", ArgumentError);
   CHECK_THROWS_WITH_AS(tokenizer.tokenBytes(301), Contains("token id 301"), ArgumentError);
   CHECK_THROWS_WITH_AS(tokenizer.decode(std::array{97, 299}), Contains("token id 299"), ArgumentError);
