@@ -92,7 +92,8 @@ inline constexpr KeyRule kConfigRules[] = {{"add_prefix_space", {"null", "false"
 inline bool isPermitted(const JsonValue& value, std::string_view permitted) {
   if (value.is(JsonKind::string)) return "\"" + value.string() + "\"" == permitted;
   if (value.number()) return value.number() == 0.0 && permitted == "0";
-  return (value.isThere() ? value.shown() : "null") == permitted;
+  if (value.is(JsonKind::boolean)) return permitted == (value.isTrue() ? "true" : "false");
+  return value.is(JsonKind::null) && permitted == "null";
 }
 
 inline void requireKnownValues(const JsonValue& object, std::span<const KeyRule> rules) {
@@ -223,9 +224,9 @@ inline void takeAddedTokens(TokenizerData& data, AddedTokens& tokens, const Toke
       raise<FileError>({where, ": the id ", id, " has a token already"});
     if (known != ids.end() && known->second != id)
       raise<FileError>({where, ": expected its id in the vocabulary, ", known->second, ", found ", id});
-    tokens.insert(content, id);
     if (content == kEndOfText) data.end_of_text = id;
   }
+  tokens = AddedTokens(added);
 }
 
 /// Takes the tokens of a vocabulary, which is an object of ids, and the added ones.
