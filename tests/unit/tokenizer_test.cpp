@@ -172,6 +172,23 @@ TEST_CASE("tokenizer: of added tokens, the leftmost and then the longest is take
   CHECK(tokenizer.decode(std::array{259, 257}) == "über alles<a><b>");
 }
 
+TEST_CASE("tokenizer: added tokens at random get the ids of Hugging Face's tokenizers") {
+  const nlohmann::json goldens = readJson(std::filesystem::path(DRIFTLESS_FIXTURES_DIR) / "added-tokens.json");
+  const SmallTokenizer small(goldens.at("tokens"), goldens.at("merges"));
+  REQUIRE(goldens.at("cases").size() > 20);
+  for (const nlohmann::json& golden : goldens.at("cases")) {
+    nlohmann::json json = small.tokenizerJson();
+    json["added_tokens"] = golden.at("added_tokens");
+    CAPTURE(json["added_tokens"].dump());
+    const Tokenizer tokenizer = load(json);
+    for (const nlohmann::json& each : golden.at("texts")) {
+      const auto text = each.at("text").get<std::string>();
+      CAPTURE(text);
+      CHECK(tokenizer.encode(text) == each.at("ids").get<Ids>());
+    }
+  }
+}
+
 TEST_CASE("tokenizer: added tokens that are not normalized are found before those that are") {
   nlohmann::json json = SmallTokenizer().tokenizerJson();
   json["added_tokens"] = nlohmann::json::array({addedToken("ab", 256, true), addedToken("bc", 257, false)});

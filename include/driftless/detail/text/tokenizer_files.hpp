@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <span>
@@ -50,15 +51,10 @@ struct KeyRule {
   std::string_view permitted[2] = {};
 };
 
-inline constexpr KeyRule kTokenizerRules[] = {{"version", {R"("1.0")"}},
-                                              {"truncation", {"null"}},
-                                              {"padding", {"null"}},
-                                              {"normalizer", {"null"}},
-                                              {"added_tokens"},
-                                              {"pre_tokenizer"},
-                                              {"post_processor"},
-                                              {"decoder"},
-                                              {"model"}};
+/// Truncation and padding are for batches of one size, and up to the caller.
+inline constexpr KeyRule kTokenizerRules[] = {{"version", {R"("1.0")"}}, {"truncation"},   {"padding"},
+                                              {"normalizer", {"null"}},  {"added_tokens"}, {"pre_tokenizer"},
+                                              {"post_processor"},        {"decoder"},      {"model"}};
 inline constexpr KeyRule kPreTokenizerRules[] = {
     {"type", {R"("ByteLevel")"}}, {"add_prefix_space", {"false"}}, {"use_regex", {"null", "true"}}, {"trim_offsets"}};
 /// After the model, the keys of ByteLevel touch offsets only, and no ids.
@@ -126,11 +122,9 @@ inline std::optional<char> byteOfCharacter(char32_t character) {
   };
   const auto toChar = [](char32_t byte) { return static_cast<char>(static_cast<unsigned char>(byte)); };
   if (character < 0x100) return printable(character) ? std::optional(toChar(character)) : std::nullopt;
-  char32_t next = 0x100;
-  for (char32_t byte = 0; byte < 0x100; ++byte) {
-    if (!printable(byte) && next++ == character) return toChar(byte);
-  }
-  return std::nullopt;
+  if (character <= 0x120) return toChar(character - 0x100);
+  if (character <= 0x142) return toChar(character - 0x121 + 0x7F);
+  return character == 0x143 ? std::optional(toChar(0xAD)) : std::nullopt;
 }
 
 /// The bytes that a token stands for, as the files write it; none if it is not byte-level.
@@ -229,7 +223,9 @@ inline void takeAddedTokens(TokenizerData& data, AddedTokens& tokens, const Toke
   tokens = AddedTokens(added);
 }
 
-/// Takes the tokens of a vocabulary, which is an object of ids, and the added ones.
+/// Takes the tokens of a vocabulary, which is an object of ids, and the added ones. An added token in the vocabulary is
+/// spelt as itself, unless words are made of it: if it is the token of a byte or takes part in a merge. Its id then
+/// stands for both, its own text when text is encoded, and byte-level characters when ids are decoded.
 inline TokenIds readVocabulary(TokenizerData& data, const JsonValue& vocabulary, const AddedTokenIds& added,
                                const std::filesystem::path& path) {
   TokenIds ids;
@@ -239,9 +235,10 @@ inline TokenIds readVocabulary(TokenizerData& data, const JsonValue& vocabulary,
     const int id = readId(value);
     const bool is_added = added.verbatim.count(token) + added.normalized.count(token) > 0;
     const std::string byte_level = bytesOfToken(token);
-    const std::string& bytes = is_added ? token : byte_level;
+    const bool is_byte = byte_level.size() == 1;
+    const std::string& bytes = is_added && !is_byte ? token : byte_level;
     if (bytes.empty()) raise<FileError>({value.name(), ": expected a token of byte-level characters"});
-    if (bytes == byte_level && bytes.size() == 1) data.byte_ids[static_cast<unsigned char>(bytes.front())] = id;
+    if (is_byte) data.byte_ids[static_cast<unsigned char>(bytes.front())] = id;
     if (!setToken(data, id, bytes)) raise<FileError>({value.name(), ": the id ", id, " has a token already"});
     ids.emplace(token, id);
   }
@@ -263,14 +260,15 @@ class MergeReader {
   /// What is wrong with the merge, or nothing once it is added.
   std::string add(const std::string& left, const std::string& right) {
     const std::string merged = left + right;
-    for (const std::string& token : {left, right, merged})
-      if (ids_.find(token) == ids_.end())
-        return message({"the token ", quotedName(token), " is not in the vocabulary"});
-    const int left_id = ids_.at(left), right_id = ids_.at(right), merged_id = ids_.at(merged);
-    // It differs if an added token is spelt like a byte-level one.
-    if (bytesOf(left_id) + bytesOf(right_id) != bytesOf(merged_id))
-      return message({"the token ", quotedName(merged), " has other bytes than its parts"});
-    if (!data_.merges.insert(left_id, right_id, {next_rank_++, merged_id}))
+    const std::string* const tokens[] = {&left, &right, &merged};
+    int ids[3] = {};
+    for (std::size_t i = 0; i < std::size(tokens); ++i) {
+      const auto found = ids_.find(*tokens[i]);
+      if (found == ids_.end()) return message({"the token ", quotedName(*tokens[i]), " is not in the vocabulary"});
+      ids[i] = found->second;
+      readAsByteLevel(*tokens[i], ids[i]);
+    }
+    if (!data_.merges.insert(ids[0], ids[1], {next_rank_++, ids[2]}))
       return message({"the merge ", quotedName(message({left, " ", right})), " stands twice"});
     return "";
   }
@@ -284,7 +282,11 @@ class MergeReader {
   }
 
  private:
-  const std::string& bytesOf(int id) const { return data_.tokens[static_cast<std::size_t>(id)]; }
+  /// What takes part in a merge stands for bytes, even if an added token is spelt the same.
+  void readAsByteLevel(const std::string& token, int id) {
+    if (std::string bytes = bytesOfToken(token); !bytes.empty())
+      data_.tokens[static_cast<std::size_t>(id)] = std::move(bytes);
+  }
 
   TokenizerData& data_;
   const TokenIds& ids_;
