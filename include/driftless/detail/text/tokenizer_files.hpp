@@ -19,6 +19,7 @@
 #include "driftless/detail/abi.hpp"
 #include "driftless/detail/files/file_mapping.hpp"
 #include "driftless/detail/files/json.hpp"
+#include "driftless/detail/files/text.hpp"
 #include "driftless/detail/messages.hpp"
 #include "driftless/detail/text/added_tokens.hpp"
 #include "driftless/detail/text/byte_pairs.hpp"
@@ -309,12 +310,9 @@ inline void readMergesArray(TokenizerData& data, const TokenIds& ids, const Json
 inline void readMergesText(TokenizerData& data, const TokenIds& ids, const std::filesystem::path& path) {
   const FileMapping file(path);
   MergeReader reader(data, ids);
-  std::string_view rest = file.text();
+  std::string_view rest = readText(file.text(), path.string());
   for (std::size_t number = 1; !rest.empty(); ++number) {
-    std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix((std::min)(rest.size(), line.size() + 1));
-    // No token has a raw carriage return: it comes from a checkout with Windows line ends.
-    if (line.ends_with('\r')) line.remove_suffix(1);
+    const std::string_view line = takeLine(rest);
     if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
     if (const std::string reason = reader.add(line); !reason.empty())
       raise<FileError>({path.string(), ": line ", number, ": ", reason});
