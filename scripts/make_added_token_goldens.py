@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes fixtures/added-tokens.json: vocabularies of added tokens, and the ids that Hugging Face's tokenizers gives texts.
+"""Writes fixtures/added-tokens.json: vocabularies of added tokens, and the ids by Hugging Face's tokenizers.
 
     pip install tokenizers==0.23.3
     scripts/make_added_token_goldens.py [FILE]
 
-The tokens and texts are random, of few pieces, so that tokens are prefixes, suffixes and overlaps of each other; some are
-spelt like tokens of the vocabulary. The vocabulary is that of tests/support/small_tokenizer.hpp: a token for every byte,
-then those of `tokens`.
+The tokens and texts are random, of few pieces, so that tokens are prefixes, suffixes and overlaps of each other; some
+are spelt like tokens of the vocabulary. The vocabulary is that of tests/support/small_tokenizer.hpp: a token for every
+byte, then those of `tokens`.
 """
 
 import json
@@ -69,7 +69,8 @@ def main():
         "cases": [make_case(rng) for _ in range(VOCABULARIES)],
     }
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else FILE
-    path.write_text(json.dumps(goldens, ensure_ascii=False, separators=(",", ":")).replace('{"added', '\n{"added') + "\n")
+    text = json.dumps(goldens, ensure_ascii=False, separators=(",", ":"))
+    path.write_text(text.replace('{"added_tokens"', '\n{"added_tokens"') + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
