@@ -13,7 +13,7 @@ using driftless::detail::AddedTokens;
 
 namespace {
 
-using Ids = std::map<std::string, int>;
+using IdsByToken = std::map<std::string, int>;
 
 /// The text's pieces, and the ids of tokens in angle brackets.
 std::string cut(const AddedTokens& tokens, std::string_view text) {
@@ -25,7 +25,7 @@ std::string cut(const AddedTokens& tokens, std::string_view text) {
 }
 
 /// The same by comparing every token at every place.
-std::string cutByComparing(const Ids& ids, std::string_view text) {
+std::string cutByComparing(const IdsByToken& ids, std::string_view text) {
   std::string pieces, piece;
   const auto flush = [&] {
     if (!piece.empty()) pieces += "[" + piece + "]";
@@ -57,7 +57,7 @@ TEST_CASE("added tokens: text is cut where comparing every token at every place 
     return text;
   };
   for (int i = 0; i < 2000; ++i) {
-    Ids ids;
+    IdsByToken ids;
     for (auto count = random() % 12; count > 0; --count) ids.emplace(randomText(8), static_cast<int>(random() % 100));
     const AddedTokens tokens(ids);
     for (int k = 0; k < 5; ++k) {
@@ -72,7 +72,7 @@ TEST_CASE("added tokens: text is cut where comparing every token at every place 
 // Each of these takes a fraction of a second, or hours if the time grows with the product of the two sizes.
 
 TEST_CASE("added tokens: very many may begin at every byte of a long text") {
-  Ids ids;
+  IdsByToken ids;
   for (int id = 0; id < 200'000; ++id) ids.emplace("e" + std::to_string(id), id);
   const AddedTokens tokens(ids);
   CHECK(cut(tokens, std::string(5'000'000, 'e') + "199999") == "[" + std::string(4'999'999, 'e') + "]<199999>");
