@@ -111,12 +111,8 @@ using Json = nlohmann::ordered_json;
 
 /// Null without a tokenizer, and if one of the ids has no text: a model can have more ids than its tokenizer.
 Json jsonText(const std::vector<int>& ids, const Tokenizer* tokenizer) {
-  if (tokenizer == nullptr) return Json();
-  try {
-    return tokenizer->decode(ids);
-  } catch (const ArgumentError&) {
-    return Json();
-  }
+  const bool is_text = tokenizer != nullptr && std::ranges::all_of(ids, [&](int id) { return tokenizer->has(id); });
+  return is_text ? Json(tokenizer->decode(ids)) : Json();
 }
 
 std::string json(const std::vector<int>& ids, const TimedGeneration& timed, const Tokenizer* tokenizer) {

@@ -24,12 +24,15 @@ enum class SpecialTokens { parse, plainText };
 /// GPT-2's byte-level byte-pair encoding. Immutable: any number of threads may share one, and copies share their data.
 ///
 /// For well-formed UTF-8 the ids are those of the original (openai/gpt-2, encoder.py), with the Unicode version of
-/// detail/text/unicode_ranges.hpp. Any other bytes can be encoded too, and always decode to themselves.
+/// detail/text/unicode_ranges.hpp. Any other bytes can be encoded too, and always decode to themselves, unless an added
+/// token is spelt like one that the vocabulary has for bytes: if the letter é was added, it gets the id that stands for
+/// the byte 233, as it does by Hugging Face's tokenizers, and decodes to that byte.
 class Tokenizer {
  public:
   /// Reads `tokenizer.json` in `directory` or, if there is none, `vocab.json` and `merges.txt`; and, in either case,
-  /// what `tokenizer_config.json` and `added_tokens.json` beside them say about added tokens. Throws FileError for what
-  /// is missing or damaged, ConfigError for a setting under which the ids would differ.
+  /// what `tokenizer_config.json` and `added_tokens.json` beside them say about added tokens. Padding and truncation
+  /// are left to the caller, whatever the files say of them. Throws FileError for what is missing or damaged,
+  /// ConfigError for a setting under which the ids would differ.
   static Tokenizer load(const std::filesystem::path& directory);
 
   /// Copies and moves share the data.
@@ -39,6 +42,10 @@ class Tokenizer {
 
   /// The ids of `text`. Time and memory are near-linear in its length, whatever it holds.
   std::vector<int> encode(std::string_view text, SpecialTokens special = SpecialTokens::parse) const;
+
+  /// Whether `id` has a token, and with it bytes. A model's vocabulary can have ids that the tokenizer's lacks; for
+  /// those, and for any other number, false.
+  bool has(int id) const;
 
   /// The bytes of `ids`, one token after the other; not always well-formed UTF-8.
   /// Throws ArgumentError for an id without a token.

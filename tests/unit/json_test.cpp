@@ -113,11 +113,12 @@ TEST_CASE("json: any text is taken for what nlohmann/json takes it for, except t
 
 TEST_CASE("json: an error says where and what is wrong") {
   const std::pair<std::string, std::string> cases[] = {
-      {"", "file: bad JSON: "},
+      {"", "file: it is empty"},
+      {" ", "file: bad JSON: "},
       {"{\n \"a\": ?}", "line 2, column 7"},
       {"[1 2]", "column 4"},
       {"1e309", "number overflow"},
-      {std::string("[1]\0junk", 8), "it contains a zero byte"},
+      {std::string("[1]\0junk", 8), "file: line 1: expected text in UTF-8, found the byte 0"},
       {"[[[[[]]]]]", "expected at most 4 levels of nesting"},
       {std::string(1'000'000, '['), "expected at most 4 levels of nesting"},
       {R"(["[[[[[", "\"[[[[[", [[[[]]]]])", "expected at most 4 levels of nesting"},

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <string>
@@ -80,6 +81,9 @@ TEST_CASE("tokenizer: an id without a token is refused") {
   const Tokenizer tokenizer = load(small);
   REQUIRE(tokenizer.vocabSize() == 301);
   CHECK(tokenizer.decode(std::array{97, 300}) == "aab");
+  for (const int id : {0, 97, 255, 300}) CHECK(tokenizer.has(id));
+  for (const int id : {-1, 256, 299, 301, std::numeric_limits<int>::min(), std::numeric_limits<int>::max()})
+    CHECK_FALSE(tokenizer.has(id));
   CHECK_THROWS_WITH_AS(tokenizer.tokenBytes(-1), "token id -1: expected 0 to 300", ArgumentError);
   CHECK_THROWS_WITH_AS(tokenizer.tokenBytes(301), Contains("token id 301"), ArgumentError);
   CHECK_THROWS_WITH_AS(tokenizer.decode(std::array{97, 299}), Contains("token id 299"), ArgumentError);
@@ -166,6 +170,23 @@ TEST_CASE("tokenizer: of added tokens, the leftmost and then the longest is take
   CHECK(tokenizer.encode("xüber alles<a") == Ids{'x', 259, '<', 'a'});
   CHECK(tokenizer.encode("<a>", SpecialTokens::plainText) == Ids{'<', 'a', '>'});
   CHECK(tokenizer.decode(std::array{259, 257}) == "über alles<a><b>");
+}
+
+TEST_CASE("tokenizer: added tokens at random get the ids of Hugging Face's tokenizers") {
+  const nlohmann::json goldens = readJson(std::filesystem::path(DRIFTLESS_FIXTURES_DIR) / "added-tokens.json");
+  const SmallTokenizer small(goldens.at("tokens"), goldens.at("merges"));
+  REQUIRE(goldens.at("cases").size() > 20);
+  for (const nlohmann::json& golden : goldens.at("cases")) {
+    nlohmann::json json = small.tokenizerJson();
+    json["added_tokens"] = golden.at("added_tokens");
+    CAPTURE(json["added_tokens"].dump());
+    const Tokenizer tokenizer = load(json);
+    for (const nlohmann::json& each : golden.at("texts")) {
+      const auto text = each.at("text").get<std::string>();
+      CAPTURE(text);
+      CHECK(tokenizer.encode(text) == each.at("ids").get<Ids>());
+    }
+  }
 }
 
 TEST_CASE("tokenizer: added tokens that are not normalized are found before those that are") {

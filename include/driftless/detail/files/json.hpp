@@ -12,6 +12,7 @@
 
 #include "driftless/detail/abi.hpp"
 #include "driftless/detail/files/file_mapping.hpp"
+#include "driftless/detail/files/text.hpp"
 #include "driftless/detail/messages.hpp"
 #include "driftless/error.hpp"
 
@@ -39,12 +40,13 @@ struct UniqueKeyMap : std::map<Key, Value, Compare, Allocator> {
 using Json = nlohmann::basic_json<UniqueKeyMap>;
 using JsonKind = Json::value_t;
 
-/// A JSON text whose arrays and objects nest at most `max_depth` deep and in which no object has a key twice.
+/// A JSON text, read as `readText` says, whose arrays and objects nest at most `max_depth` deep and in which no object
+/// has a key twice.
 struct JsonDocument {
   /// `name` stands before every error's text. Throws FileError for any other text.
-  JsonDocument(std::string_view text, std::string name, std::size_t max_depth) : where(std::move(name)) {
-    // The parser takes a zero byte for the end of its input, and would not see what follows.
-    if (text.find('\0') != std::string_view::npos) fail("it contains a zero byte");
+  JsonDocument(std::string_view bytes, std::string name, std::size_t max_depth) : where(std::move(name)) {
+    // Without zero bytes, of which the parser would take the first for the end of its input.
+    const std::string_view text = readText(bytes, where);
     checkDepth(text, max_depth);
 #ifdef DRIFTLESS_NO_EXCEPTIONS
     root = Json::parse(text.begin(), text.end(), nullptr, false);

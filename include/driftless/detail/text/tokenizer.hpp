@@ -37,6 +37,10 @@ DRIFTLESS_INLINE std::vector<int> Tokenizer::encode(std::string_view text, Speci
   return ids;
 }
 
+DRIFTLESS_INLINE bool Tokenizer::has(int id) const {
+  return id >= 0 && id < vocabSize() && !data_->tokens[static_cast<std::size_t>(id)].empty();
+}
+
 DRIFTLESS_INLINE std::string Tokenizer::decode(TokenIds ids) const {
   std::string bytes;
   for (const int id : ids) bytes += tokenBytes(id);
@@ -45,9 +49,8 @@ DRIFTLESS_INLINE std::string Tokenizer::decode(TokenIds ids) const {
 
 DRIFTLESS_INLINE const std::string& Tokenizer::tokenBytes(int id) const {
   if (id < 0 || id >= vocabSize()) detail::raise<ArgumentError>({"token id ", id, ": expected 0 to ", vocabSize() - 1});
-  const std::string& bytes = data_->tokens[static_cast<std::size_t>(id)];
-  if (bytes.empty()) detail::raise<ArgumentError>({"token id ", id, ": the vocabulary has no such token"});
-  return bytes;
+  if (!has(id)) detail::raise<ArgumentError>({"token id ", id, ": the vocabulary has no such token"});
+  return data_->tokens[static_cast<std::size_t>(id)];
 }
 
 DRIFTLESS_INLINE int Tokenizer::vocabSize() const { return static_cast<int>(data_->tokens.size()); }

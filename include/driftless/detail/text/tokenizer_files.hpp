@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <span>
@@ -18,6 +19,7 @@
 #include "driftless/detail/abi.hpp"
 #include "driftless/detail/files/file_mapping.hpp"
 #include "driftless/detail/files/json.hpp"
+#include "driftless/detail/files/text.hpp"
 #include "driftless/detail/messages.hpp"
 #include "driftless/detail/text/added_tokens.hpp"
 #include "driftless/detail/text/byte_pairs.hpp"
@@ -50,15 +52,10 @@ struct KeyRule {
   std::string_view permitted[2] = {};
 };
 
-inline constexpr KeyRule kTokenizerRules[] = {{"version", {R"("1.0")"}},
-                                              {"truncation", {"null"}},
-                                              {"padding", {"null"}},
-                                              {"normalizer", {"null"}},
-                                              {"added_tokens"},
-                                              {"pre_tokenizer"},
-                                              {"post_processor"},
-                                              {"decoder"},
-                                              {"model"}};
+/// Truncation and padding are for batches of one size, and up to the caller.
+inline constexpr KeyRule kTokenizerRules[] = {{"version", {R"("1.0")"}}, {"truncation"},   {"padding"},
+                                              {"normalizer", {"null"}},  {"added_tokens"}, {"pre_tokenizer"},
+                                              {"post_processor"},        {"decoder"},      {"model"}};
 inline constexpr KeyRule kPreTokenizerRules[] = {
     {"type", {R"("ByteLevel")"}}, {"add_prefix_space", {"false"}}, {"use_regex", {"null", "true"}}, {"trim_offsets"}};
 /// After the model, the keys of ByteLevel touch offsets only, and no ids.
@@ -92,7 +89,8 @@ inline constexpr KeyRule kConfigRules[] = {{"add_prefix_space", {"null", "false"
 inline bool isPermitted(const JsonValue& value, std::string_view permitted) {
   if (value.is(JsonKind::string)) return "\"" + value.string() + "\"" == permitted;
   if (value.number()) return value.number() == 0.0 && permitted == "0";
-  return (value.isThere() ? value.shown() : "null") == permitted;
+  if (value.is(JsonKind::boolean)) return permitted == (value.isTrue() ? "true" : "false");
+  return value.is(JsonKind::null) && permitted == "null";
 }
 
 inline void requireKnownValues(const JsonValue& object, std::span<const KeyRule> rules) {
@@ -125,11 +123,9 @@ inline std::optional<char> byteOfCharacter(char32_t character) {
   };
   const auto toChar = [](char32_t byte) { return static_cast<char>(static_cast<unsigned char>(byte)); };
   if (character < 0x100) return printable(character) ? std::optional(toChar(character)) : std::nullopt;
-  char32_t next = 0x100;
-  for (char32_t byte = 0; byte < 0x100; ++byte) {
-    if (!printable(byte) && next++ == character) return toChar(byte);
-  }
-  return std::nullopt;
+  if (character <= 0x120) return toChar(character - 0x100);
+  if (character <= 0x142) return toChar(character - 0x121 + 0x7F);
+  return character == 0x143 ? std::optional(toChar(0xAD)) : std::nullopt;
 }
 
 /// The bytes that a token stands for, as the files write it; none if it is not byte-level.
@@ -223,12 +219,14 @@ inline void takeAddedTokens(TokenizerData& data, AddedTokens& tokens, const Toke
       raise<FileError>({where, ": the id ", id, " has a token already"});
     if (known != ids.end() && known->second != id)
       raise<FileError>({where, ": expected its id in the vocabulary, ", known->second, ", found ", id});
-    tokens.insert(content, id);
     if (content == kEndOfText) data.end_of_text = id;
   }
+  tokens = AddedTokens(added);
 }
 
-/// Takes the tokens of a vocabulary, which is an object of ids, and the added ones.
+/// Takes the tokens of a vocabulary, which is an object of ids, and the added ones. An added token in the vocabulary is
+/// spelt as itself, unless words are made of it: if it is the token of a byte or takes part in a merge. Its id then
+/// stands for both, its own text when text is encoded, and byte-level characters when ids are decoded.
 inline TokenIds readVocabulary(TokenizerData& data, const JsonValue& vocabulary, const AddedTokenIds& added,
                                const std::filesystem::path& path) {
   TokenIds ids;
@@ -238,9 +236,10 @@ inline TokenIds readVocabulary(TokenizerData& data, const JsonValue& vocabulary,
     const int id = readId(value);
     const bool is_added = added.verbatim.count(token) + added.normalized.count(token) > 0;
     const std::string byte_level = bytesOfToken(token);
-    const std::string& bytes = is_added ? token : byte_level;
+    const bool is_byte = byte_level.size() == 1;
+    const std::string& bytes = is_added && !is_byte ? token : byte_level;
     if (bytes.empty()) raise<FileError>({value.name(), ": expected a token of byte-level characters"});
-    if (bytes == byte_level && bytes.size() == 1) data.byte_ids[static_cast<unsigned char>(bytes.front())] = id;
+    if (is_byte) data.byte_ids[static_cast<unsigned char>(bytes.front())] = id;
     if (!setToken(data, id, bytes)) raise<FileError>({value.name(), ": the id ", id, " has a token already"});
     ids.emplace(token, id);
   }
@@ -262,14 +261,15 @@ class MergeReader {
   /// What is wrong with the merge, or nothing once it is added.
   std::string add(const std::string& left, const std::string& right) {
     const std::string merged = left + right;
-    for (const std::string& token : {left, right, merged})
-      if (ids_.find(token) == ids_.end())
-        return message({"the token ", quotedName(token), " is not in the vocabulary"});
-    const int left_id = ids_.at(left), right_id = ids_.at(right), merged_id = ids_.at(merged);
-    // It differs if an added token is spelt like a byte-level one.
-    if (bytesOf(left_id) + bytesOf(right_id) != bytesOf(merged_id))
-      return message({"the token ", quotedName(merged), " has other bytes than its parts"});
-    if (!data_.merges.insert(left_id, right_id, {next_rank_++, merged_id}))
+    const std::string* const tokens[] = {&left, &right, &merged};
+    int ids[3] = {};
+    for (std::size_t i = 0; i < std::size(tokens); ++i) {
+      const auto found = ids_.find(*tokens[i]);
+      if (found == ids_.end()) return message({"the token ", quotedName(*tokens[i]), " is not in the vocabulary"});
+      ids[i] = found->second;
+      readAsByteLevel(*tokens[i], ids[i]);
+    }
+    if (!data_.merges.insert(ids[0], ids[1], {next_rank_++, ids[2]}))
       return message({"the merge ", quotedName(message({left, " ", right})), " stands twice"});
     return "";
   }
@@ -283,7 +283,11 @@ class MergeReader {
   }
 
  private:
-  const std::string& bytesOf(int id) const { return data_.tokens[static_cast<std::size_t>(id)]; }
+  /// What takes part in a merge stands for bytes, even if an added token is spelt the same.
+  void readAsByteLevel(const std::string& token, int id) {
+    if (std::string bytes = bytesOfToken(token); !bytes.empty())
+      data_.tokens[static_cast<std::size_t>(id)] = std::move(bytes);
+  }
 
   TokenizerData& data_;
   const TokenIds& ids_;
@@ -306,12 +310,9 @@ inline void readMergesArray(TokenizerData& data, const TokenIds& ids, const Json
 inline void readMergesText(TokenizerData& data, const TokenIds& ids, const std::filesystem::path& path) {
   const FileBytes file(path, false);
   MergeReader reader(data, ids);
-  std::string_view rest = file.text();
+  std::string_view rest = readText(file.text(), path.string());
   for (std::size_t number = 1; !rest.empty(); ++number) {
-    std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix((std::min)(rest.size(), line.size() + 1));
-    // No token has a raw carriage return: it comes from a checkout with Windows line ends.
-    if (line.ends_with('\r')) line.remove_suffix(1);
+    const std::string_view line = takeLine(rest);
     if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
     if (const std::string reason = reader.add(line); !reason.empty())
       raise<FileError>({path.string(), ": line ", number, ": ", reason});
