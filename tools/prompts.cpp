@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "driftless/detail/files/json.hpp"
-#include "driftless/detail/text/utf8.hpp"
+#include "driftless/detail/files/text.hpp"
 #include "driftless/error.hpp"
 #include "streams.hpp"
 
@@ -26,32 +26,6 @@ std::optional<std::vector<int>> idsOf(const detail::JsonValue& list) {
     ids.push_back(static_cast<int>(*id));
   }
   return ids;
-}
-
-/// Text as it was meant: without the byte order mark that some editors put first. Throws ArgumentError for UTF-16,
-/// which would be read as other text.
-std::string_view textOf(std::string_view bytes, const std::string& name) {
-  constexpr std::string_view kMark = "\xEF\xBB\xBF";
-  if (bytes.starts_with("\xFF\xFE") || bytes.starts_with("\xFE\xFF"))
-    throw ArgumentError(name + ": line 1: expected text in UTF-8, found the byte order mark of UTF-16");
-  if (bytes.starts_with(kMark)) bytes.remove_prefix(kMark.size());
-  return bytes;
-}
-
-/// No text has them, but UTF-16 does.
-void refuseZeroBytes(std::string_view text, const std::string& where = "") {
-  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
-    throw ArgumentError(where + "expected text in UTF-8, found a zero byte at offset " + std::to_string(zero));
-}
-
-void refuseOtherEncodings(std::string_view text) {
-  refuseZeroBytes(text);
-  for (std::size_t offset = 0; offset < text.size();) {
-    const detail::Utf8Unit unit = detail::readUtf8(text.substr(offset));
-    if (unit.state != detail::Utf8State::valid)
-      throw ArgumentError("expected text in UTF-8, found other bytes at offset " + std::to_string(offset));
-    offset += unit.size;
-  }
 }
 
 /// Lines without their ends, LF or CR LF, of which the last line needs none.
@@ -76,11 +50,6 @@ std::vector<int> encodeText(const std::string& text, ModelTokenizer& tokenizer) 
   return tokenizer.require("expected {\"ids\": [1, 2]}, got text").encode(text);
 }
 
-std::vector<int> encodeLine(const std::string& line, ModelTokenizer& tokenizer) {
-  refuseOtherEncodings(line);
-  return encodeText(line, tokenizer);
-}
-
 std::vector<int> encodeObject(const std::string& line, ModelTokenizer& tokenizer) {
   const detail::JsonDocument document(line, "the object", kJsonDepth);
   const detail::JsonValue object(document);
@@ -96,7 +65,7 @@ std::vector<int> encodeObject(const std::string& line, ModelTokenizer& tokenizer
 
 std::vector<int> parseIds(const std::string& option, const std::string& text) {
   const std::string input = text == "-" ? readInput() : text;
-  const std::string list(text == "-" ? textOf(input, kInputName) : input);
+  const std::string list(text == "-" ? detail::skipByteOrderMark(input, kInputName) : input);
   try {
     const std::string json = "[" + list + "]";
     const detail::JsonDocument document(json, option, kJsonDepth);
@@ -119,8 +88,9 @@ std::vector<int> encodePrompt(const Prompt& prompt, ModelTokenizer& tokenizer) {
   const Tokenizer& encoder = tokenizer.require("expected the prompt as token ids, --ids 1,2,3, got text");
   if (*prompt.text != "-") return encoder.encode(*prompt.text);
   const std::string input = readInput();
-  std::string_view text = textOf(input, kInputName);
-  refuseZeroBytes(text, kInputName + std::string(": "));
+  std::string_view text = detail::skipByteOrderMark(input, kInputName);
+  if (text.find('\0') != std::string_view::npos)  // no text has one, but UTF-16 does
+    throw ArgumentError(std::string(kInputName) + ": expected text in UTF-8, found a zero byte");
   // Whoever pipes `echo` or a file into the program does not mean its last newline, after which a model starts afresh.
   if (text.ends_with('\n')) text.remove_suffix(text.ends_with("\r\n") ? 2 : 1);
   return encoder.encode(text);
@@ -132,10 +102,9 @@ std::vector<std::vector<int>> readPrompts(const std::string& path, ModelTokenize
                                           const std::function<void(const std::vector<int>&)>& check) {
   const std::string name = promptsName(path);
   const std::string bytes = path == "-" ? readInput() : readFile(path);
-  const std::string_view text = textOf(bytes, name);
+  const std::string_view text = detail::readText(bytes, name);
   const std::vector<std::string> lines = linesOf(text);
-  if (lines.empty()) throw ArgumentError(name + ": expected a prompt a line, found no line");
-  const auto encode = isJson(text) ? encodeObject : encodeLine;
+  const auto encode = isJson(text) ? encodeObject : encodeText;
   std::vector<std::vector<int>> prompts;
   for (const std::string& line : lines) {
     try {

@@ -172,9 +172,9 @@ TEST_SUITE("generate-cli") {
               .at("prompt_ids") == once);
     for (const char* command : {"generate", "verify"}) {
       checkError(runProgram({command, "-"}, std::string("\xFE\xFF\0O", 4)),
-                 "standard input: line 1: expected text in UTF-8");
+                 "standard input: it is UTF-16: save it as UTF-8");
       checkError(runProgram({command, "-"}, std::string("O\0n\0", 4)),
-                 "standard input: expected text in UTF-8, found a zero byte at offset 1");
+                 "standard input: expected text in UTF-8, found a zero byte");
       checkError(runProgram({command, "--ids", "-"}, std::string("\xFF\xFE"
                                                                  "1\0",
                                                                  4)),
@@ -571,23 +571,22 @@ TEST_SUITE("generate-cli") {
       std::string expected;
     };
     const std::vector<Case> cases = {
-        {"", "expected a prompt a line"},
-        {"\xEF\xBB\xBF", "expected a prompt a line"},
-        {std::string("a\nb\0c\n", 6), "line 2: expected text in UTF-8, found a zero byte at offset 1"},
+        {"", "it is empty"},
+        {"\xEF\xBB\xBF", "it is empty"},
+        {std::string("a\nb\0c\n", 6), "line 2: expected text in UTF-8, found the byte 0"},
         {"a\nb\xE9"
          "c\n",
-         "line 2: expected text in UTF-8, found other bytes at offset 1"},
-        {"a\n\xC3", "line 2: expected text in UTF-8, found other bytes at offset 0"},
+         "line 2: expected text in UTF-8, found the byte 233"},
+        {"a\n\xC3", "line 2: expected text in UTF-8, found the byte 195"},
         {std::string("\xFF\xFE"
                      "a\0\n\0",
                      6),
-         "line 1: expected text in UTF-8, found the byte order mark of UTF-16"},
-        {std::string("\xFE\xFF\0a\0\n", 6), "line 1: expected text in UTF-8, found the byte order mark of UTF-16"},
-        {std::string("a\0\n\0b\0", 6), "line 1: expected text in UTF-8, found a zero byte at offset 1"},
-        {std::string("{\0\"\0", 4), "line 1: the object: bad JSON: it contains a zero byte"},
-        {std::string("{\"ids\": [1]}\n{\"ids\": [2]}\0\n", 28),
-         "line 2: the object: bad JSON: it contains a zero byte"},
-        {"{\"ids\": [1]}\n{\"prompt\": \"\xE9\"}\n", "line 2: the object: bad JSON"},
+         "it is UTF-16: save it as UTF-8"},
+        {std::string("\xFE\xFF\0a\0\n", 6), "it is UTF-16: save it as UTF-8"},
+        {std::string("a\0\n\0b\0", 6), "line 1: expected text in UTF-8, found the byte 0"},
+        {std::string("{\0\"\0", 4), "line 1: expected text in UTF-8, found the byte 0"},
+        {std::string("{\"ids\": [1]}\n{\"ids\": [2]}\0\n", 28), "line 2: expected text in UTF-8, found the byte 0"},
+        {"{\"ids\": [1]}\n{\"prompt\": \"\xE9\"}\n", "line 2: expected text in UTF-8, found the byte 233"},
         {"a\n\nb\n", "line 2: expected a prompt, found an empty line"},
         {"a\nb\n\n", "line 3: expected a prompt, found an empty line"},
         {"{\"ids\": [1]}\n{\"ids\": [1, 2048]}\n", "line 2: expected token ids from 0 to 2047, got 2048 at index 1"},

@@ -25,14 +25,14 @@ using namespace driftless::test;
 
 namespace {
 
-struct Prompts {
+struct Subject {
   Parameters<float> parameters = livelyParameters(smallConfig(24, 4, 40, 61, 90));
   Weights<float> weights{parameters, {.threads = Threads(3)}};
   std::vector<int> ids = someIds(70, 61);
 };
 
 /// How `layer` attends in one head, from the plain reference: [T, T].
-Matrix<float> expectedWeights(const Prompts& prompts, Index layer, Index head) {
+Matrix<float> expectedWeights(const Subject& prompts, Index layer, Index head) {
   const Config& config = prompts.parameters.config;
   const Index C = config.n_embd, D = config.headSize();
   Matrix<float> x = reference::embed<float>(prompts.ids, prompts.parameters);
@@ -106,7 +106,7 @@ void breakOffEverywhere(
 }  // namespace
 
 TEST_CASE("observer: attention weights are those of the plain reference, each row once, by prefill and by decoding") {
-  const Prompts prompts;
+  const Subject prompts;
   const Index T = static_cast<Index>(prompts.ids.size()), H = prompts.parameters.config.n_head;
   std::vector<Matrix<float>> seen(static_cast<std::size_t>(3 * H), Matrix<float>::Zero(T, T));
   std::set<std::tuple<Index, Index, Index>> rows;
@@ -135,7 +135,7 @@ TEST_CASE("observer: attention weights are those of the plain reference, each ro
 }
 
 TEST_CASE("observer: hidden states are what blockStep makes of them, layer by layer and sequence by sequence") {
-  const Prompts prompts;
+  const Subject prompts;
   ModelCache<float> first(prompts.weights), second(prompts.weights), alone(prompts.weights);
   Workspace<float> workspace;
   const std::span<const int> ids = prompts.ids;
@@ -191,7 +191,7 @@ TEST_CASE("observer: parts come in the order in which they are done") {
 }
 
 TEST_CASE("observer: one that sees everything changes no bit, by any kind of step") {
-  const Prompts prompts;
+  const Subject prompts;
   const Weights<float>& weights = prompts.weights;
   const std::span<const int> ids = prompts.ids;
   Workspace<float> workspace;
@@ -231,7 +231,7 @@ TEST_CASE("observer: one that sees everything changes no bit, by any kind of ste
 }
 
 TEST_CASE("observer: if it throws, wherever that is, the caches are as they were") {
-  const Prompts prompts;
+  const Subject prompts;
   const Weights<float>& weights = prompts.weights;
   const std::span<const int> ids = prompts.ids;
   Workspace<float> workspace{Threads(3)};

@@ -14,13 +14,19 @@
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
-/// The text in the bytes of a text file: UTF-8, perhaps after a byte order mark, which is no part of it. `name` stands
-/// before every error's text. Throws FileError for bytes that are no such text, and for a file without any.
-inline std::string_view readText(std::string_view bytes, const std::string& name) {
+/// What follows UTF-8's byte order mark, if there is one. Throws FileError, which begins with `name`, for that of
+/// UTF-16.
+inline std::string_view skipByteOrderMark(std::string_view bytes, const std::string& name) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (bytes.starts_with("\xFF\xFE") || bytes.starts_with("\xFE\xFF"))
     raise<FileError>({name, ": it is UTF-16: save it as UTF-8"});
-  const std::string_view text = bytes.substr(bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
+  return bytes.substr(bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
+}
+
+/// The text in the bytes of a text file: UTF-8, perhaps after a byte order mark, which is no part of it. `name` stands
+/// before every error's text. Throws FileError for bytes that are no such text, and for a file without any.
+inline std::string_view readText(std::string_view bytes, const std::string& name) {
+  const std::string_view text = skipByteOrderMark(bytes, name);
   if (text.empty()) raise<FileError>({name, ": it is empty"});
   for (std::size_t at = 0; at < text.size();) {
     const Utf8Unit unit = readUtf8(text.substr(at));
