@@ -166,6 +166,13 @@ expect_verdict(position_restarted full-decode-step 1 "red by position_restarted 
 
 file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/plain_cached.hpp known REGEX "{Mistake::[a-z_0-9]+,")
 list(TRANSFORM known REPLACE ".*{Mistake::([a-z_0-9]+),.*" "\\1")
+file(READ ${CMAKE_CURRENT_LIST_DIR}/../../docs/mistakes.md documented)
+foreach(mistake ${known})
+  string(FIND "${documented}" "`${mistake}`" found)
+  if(found EQUAL -1)
+    message(SEND_ERROR "docs/mistakes.md does not list the known mistake ${mistake}")
+  endif()
+endforeach()
 get_property(planted GLOBAL PROPERTY planted)
 list(REMOVE_ITEM known ${planted})
 if(known)
