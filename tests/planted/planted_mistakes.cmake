@@ -1,10 +1,10 @@
 # Proves that the stages can fail and that they name the mistake that makes them fail:
 # cmake -DPROGRAM=<driftless_planted> -DSTAGES=<list> -P planted_mistakes.cmake
 #
-# Runs the stages on the implementation in plain_cached.cpp, without a mistake, with each, and with some pairs. The stages
-# that a mistake concerns must go red, by a failed check and not by a crash, and their diagnosis must name this mistake
-# and no other, except where others give the very same results. The other stages must stay green; those that take long
-# are asked for one mistake of each kind.
+# Runs the stages on the implementation in plain_cached.cpp, without a mistake, with each, and with some pairs. The
+# stages that a mistake concerns must go red, by a failed check and not by a crash, and their diagnosis must name this
+# mistake and no other, except where others give the very same results. The other stages must stay green; those that
+# take long are asked for one mistake of each kind.
 
 cmake_minimum_required(VERSION 3.22...3.28)
 
@@ -122,7 +122,7 @@ endforeach()
 expect_red(past_unseen greedy-decode EXCEPT attn-step ${only_own} prefill "past_unseen or cache_overwritten"
            full-decode-step ${only_own} per-step-identity "mask_transposed or past_unseen")
 expect_red(cache_overwritten per-step-identity greedy-decode EXCEPT attn-step ${only_own} full-decode-step ${only_own})
-# After a first token that is cached twice, the second is one position late; it does not matter that both are seen twice.
+# After a first token that is cached twice, the second is one position late; that both are seen twice changes nothing.
 expect_red(rows_cached_twice full-decode-step per-step-identity greedy-decode
            EXCEPT prefill "rows_cached_twice, rows_cached_twice or position_one_late")
 expect_red(decoded_rows_not_kept attn-step prefill per-step-identity greedy-decode)
