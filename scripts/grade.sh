@@ -5,7 +5,7 @@
 # With --watch, it grades again whenever a source file changes, yours or one of this repository. Exit status: 0 if all is
 # green, 1 if something is red or does not compile, 2 if nothing could be graded. Environment: DRIFTLESS_PRESET, a preset
 # of CMakePresets.json; DRIFTLESS_BUILD_DIR, instead of it a build that is configured already; DRIFTLESS_GRADE_DIR, the
-# directory in which your files are compiled.
+# directory in which your files are compiled; DRIFTLESS_GRADE_SECONDS, after which a stage is stopped, 120 if not set.
 
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 if [ -n "${DRIFTLESS_BUILD_DIR:-}" ]; then
@@ -112,8 +112,8 @@ build_program() {
   fi
 }
 
-# Longer than any stage takes, so that a loop without an end has one.
-time_limit=300
+# In seconds. Longer than any stage takes, so that a loop without an end has one.
+time_limit=${DRIFTLESS_GRADE_SECONDS:-120}
 
 # run STAGE: writes its report, to a file, so that what the graded functions print is seen as it is; not so bash's word
 # of a crash.
@@ -124,13 +124,16 @@ run() {
     3>&2 2>/dev/null
 }
 
-# first_failure REPORT: the first test case that failed, up to its second failure, and the mistake that explains it.
+# first_failure REPORT: the first test case that failed, up to its second failure, and the first mistake that is named;
+# if none is, why.
 first_failure() {
   awk '/^TEST CASE:/ { inside = 1 }
        inside && /^====/ { exit }
        inside && /ERROR: / && failures++ { exit }
        inside' "$1"
-  sed -n 's/.*MESSAGE: \(diagnosis: \)/\1/p' "$1" | head -n 1
+  local diagnoses
+  diagnoses=$(sed -n 's/.*MESSAGE: \(\(no \)\?diagnosis: \)/\1/p' "$1")
+  { grep '^diagnosis: ' <<<"$diagnoses" | grep -v '^diagnosis: none,' || printf '%s\n' "$diagnoses"; } | head -n 1
 }
 
 # judge STAGE: after its run. Sets `verdict`, and `details` to what is wrong first; fails unless it is green.
@@ -144,7 +147,12 @@ judge() {
   verdict="green, $counts" details=''
   if [ -n "$counts" ] && grep -q 'Status: SUCCESS!' "$report"; then return; fi
   verdict="red, ${counts:-no test case has run to its end}"
-  details=$(first_failure "$report")
+  details=$(if [ -f "$report" ]; then first_failure "$report"; fi)
+  if grep -qs "CRASHED: SIGTERM" "$report"; then
+    details+=$'\n'"It was stopped after $time_limit s: is there a loop without an end?"
+  elif [ -z "$details" ]; then
+    details="The program ended before the stage did, without a word: does something call exit?"
+  fi
   return 1
 }
 

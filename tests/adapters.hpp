@@ -17,6 +17,10 @@ using driftless::Index, driftless::Matrix, driftless::RowVector;
 using Ids = std::vector<int>;
 using Model = driftless::Parameters<float>;
 
+/// Where an implementation is, for what is said if it throws or crashes: the position of the first row that it
+/// computes. It may set this at every step, or leave it alone.
+inline Index position = -1;
+
 /// What a prefill leaves in the cache, and its logits.
 struct Prefilled {
   std::vector<Matrix<float>> keys;    ///< for every layer [T, C]: row t is position t's, heads side by side

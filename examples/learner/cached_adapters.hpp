@@ -9,7 +9,10 @@ namespace adapters {
 Matrix<float> runAttnStep(const Model& model, Index layer, const Matrix<float>& x) {
   learner::LayerCache cache;
   Matrix<float> out(x.rows(), x.cols());
-  for (Index t = 0; t < x.rows(); ++t) out.row(t) = learner::attnStep(x.middleRows(t, 1), cache, model, layer);
+  for (Index t = 0; t < x.rows(); ++t) {
+    position = t;
+    out.row(t) = learner::attnStep(x.middleRows(t, 1), cache, model, layer);
+  }
   return out;
 }
 

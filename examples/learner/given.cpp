@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "adapters.hpp"
+
 // What is declared and explained in given.hpp. Nothing is to be written here.
 namespace learner {
 
@@ -20,6 +22,11 @@ Row activate(const Row& x, driftless::Activation activation) {
 }  // namespace
 
 Matrix embed(const Ids& ids, Index first_position, const Parameters& model) {
+  adapters::position = first_position;  // for what is said if something throws or crashes after this
+  const Index end = first_position + static_cast<Index>(ids.size());
+  if (first_position < 0 || end > model.config.n_positions)
+    throw std::out_of_range("embed: positions " + std::to_string(first_position) + " to " + std::to_string(end - 1) +
+                            ", in a context that has 0 to " + std::to_string(model.config.n_positions - 1));
   Matrix x(static_cast<Index>(ids.size()), model.config.n_embd);
   for (Index t = 0; t < x.rows(); ++t)
     x.row(t) = model.wte.row(ids[static_cast<std::size_t>(t)]) + model.wpe.row(first_position + t);
@@ -57,6 +64,7 @@ Matrix mlp(const Matrix& x, const driftless::MlpParameters<float>& mlp, const Co
 float scoreScale(const Config& config, Index layer) { return static_cast<float>(config.scoreScale(layer)); }
 
 Row softmax(Row scores) {
+  if (scores.size() == 0) throw std::invalid_argument("softmax: no scores: the row sees no position, not even its own");
   const float largest = scores.maxCoeff();
   for (float& score : scores) score = std::exp(score - largest);
   return scores / scores.sum();

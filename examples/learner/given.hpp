@@ -26,7 +26,8 @@ using AttentionParameters = driftless::AttentionParameters<float>;
 /// Stands in for what is to be written, and says what that is: stages show its text.
 [[noreturn]] inline void todo(const std::string& what) { throw std::logic_error("to do: " + what); }
 
-/// The embeddings of ids, the first of which stands at first_position, counted from 0: [T, C].
+/// The embeddings of ids, the first of which stands at first_position, counted from 0: [T, C]. Throws where the context
+/// ends.
 Matrix embed(const Ids& ids, Index first_position, const Parameters& model);
 
 /// LayerNorm of every row: [T, C].
@@ -41,7 +42,8 @@ Matrix mlp(const Matrix& x, const driftless::MlpParameters<float>& mlp, const Co
 /// What q . k is multiplied by in a layer, counted from 0: 1 / sqrt(D) unless the config asks for something else.
 float scoreScale(const Config& config, Index layer);
 
-/// Softmax of one row of scores. The standard's exp makes 0 of minus infinity; Eigen's does not quite.
+/// Softmax of one row of scores, which must not be empty. The standard's exp makes 0 of minus infinity; Eigen's does
+/// not quite.
 Row softmax(Row scores);
 
 /// Logits [T, V] of ln_f's output x [T, C].

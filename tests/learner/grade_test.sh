@@ -91,8 +91,40 @@ expect 1 "attn-step: does not compile" --stage attn-step --adapters "$learner"
 cp "$here/solution/cached.cpp" "$learner"
 expect 0 "attn-step: green" --stage attn-step --adapters "$learner"
 
+# expect_of TEXT STAGE SCRIPT: grades the stage on the solution as sed changes it by SCRIPT.
+expect_of() {
+  sed "$3" "$here/solution/cached.cpp" >"$learner/cached.cpp"
+  cmp -s "$here/solution/cached.cpp" "$learner/cached.cpp" && fail "nothing to change by $3"
+  expect 1 "$1" --stage "$2" --adapters "$learner"
+}
+after_prefill='s/  Row logits = prefill(.*/&\n  LINE/'
+before_attending='s/    mixed.row(t) =$/    LINE\n&/'
+twice='logits = decodeStep(prompt.back(), cache.length(), model, cache);'
+expect_of "diagnosis: decode_before_first_argmax. " greedy-decode "${after_prefill/LINE/$twice}"
+expect_of "diagnosis: decode_before_first_argmax_in_place. " greedy-decode \
+  "${after_prefill/LINE/${twice/length()/length() - 1}}"
+expect_of "diagnosis: own_position_unseen_after_first. " attn-step \
+  's/cache, cache.length(), model/cache, std::max<Index>(1, cache.length() - 1), model/'
+expect_of "the row sees no position, not even its own" attn-step 's/cache, cache.length(), model/cache, 0, model/'
+expect_of "in: odd-gpt2, prompt of 16 tokens, layer 0, at position 0" attn-step \
+  's/cache, cache.length(), model/cache, 0, model/'
+expect_of "diagnosis: left_over_from_earlier_call. " greedy-decode 's/  ModelCache cache(model.config);/  static&/'
+
+# What throws, crashes, goes on for ever or ends the program is told too, and where.
+expect_of "Eigen asserts in " attn-step 's/qkv.row(t).head(C)/qkv.row(t + 1).head(C)/'
+crash='if (cache.length() == 6) *static_cast<volatile int*>(nullptr) = 1;'
+expect_of "CRASHED: SIGSEGV" attn-step "${before_attending/LINE/$crash}"
+expect_of "in: odd-gpt2, prompt of 16 tokens, layer 0, at position 5" attn-step "${before_attending/LINE/$crash}"
+expect_of "in: odd-gpt2, prompt of 5 tokens, at position 5" greedy-decode "${before_attending/LINE/$crash}"
+export DRIFTLESS_GRADE_SECONDS=3
+expect_of "stopped after 3 s" attn-step "${before_attending/LINE/for (volatile int i = 0; i >= 0; i = 0) {\}}"
+unset DRIFTLESS_GRADE_SECONDS
+expect_of "does something call exit?" attn-step "${before_attending/LINE/std::exit(0);}"
+cp "$here/solution/cached.cpp" "$learner"
+
 sed -i 's/key = query + 1;/key = query;/' "$learner/recompute.cpp"
 expect 1 "diagnosis: mask_hides_own_position" "${mask[@]}"
+expect 1 "no diagnosis: the results are not numbers (NaN)" --stage full-forward --adapters "$learner"
 
 echo "int unfinished = ;" >>"$learner/recompute.cpp"
 expect 1 "causal-mask: does not compile" "${mask[@]}"

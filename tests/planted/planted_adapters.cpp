@@ -1,3 +1,5 @@
+#include <map>
+
 #include "adapters.hpp"
 #include "planted/plain_cached.hpp"
 
@@ -6,15 +8,15 @@ namespace adapters {
 
 namespace {
 
-planted::PlainModel mistaken(const Model& model) { return {model, planted::plantedMistake()}; }
+planted::PlainModel mistaken(const Model& model) { return {model, planted::plantedMistakes()}; }
 
 }  // namespace
 
-Matrix<float> buildCausalMask(Index T) { return planted::buildCausalMask(T, planted::plantedMistake()); }
+Matrix<float> buildCausalMask(Index T) { return planted::buildCausalMask(T, planted::plantedMistakes()); }
 
 Matrix<float> runFullForward(const Model& model, const Ids& ids) { return mistaken(model).fullForward(ids); }
 
-int runArgmax(const RowVector<float>& logits) { return planted::argmax(logits, planted::plantedMistake()); }
+int runArgmax(const RowVector<float>& logits) { return planted::argmax(logits, planted::plantedMistakes()); }
 
 Ids runGreedyRecompute(const Model& model, const Ids& promptIds, Index n) {
   return mistaken(model).greedyRecompute(promptIds, n);
@@ -37,7 +39,15 @@ RowVector<float> runDecodeStep(const Model& model, const Ids& promptIds, int nex
 }
 
 Ids runGreedyGenerate(const Model& model, const Ids& promptIds, Index maxTokens) {
-  return mistaken(model).greedyGenerate(promptIds, maxTokens);
+  if (!planted::plantedMistakes().has(planted::Mistake::left_over_from_earlier_call))
+    return mistaken(model).greedyGenerate(promptIds, maxTokens);
+  static std::map<const Model*, Ids> caches;
+  Ids& cached = caches[&model];  // what an earlier call has left there stays, as long as there is room
+  if (std::ssize(cached) + std::ssize(promptIds) + maxTokens > model.config.n_positions) cached.clear();
+  cached.insert(cached.end(), promptIds.begin(), promptIds.end());
+  const Ids generated = mistaken(model).greedyGenerate(cached, maxTokens);
+  cached.insert(cached.end(), generated.begin(), generated.end());
+  return generated;
 }
 
 }  // namespace adapters

@@ -29,13 +29,13 @@ TEST_SUITE("full-decode-step") {
     for (const std::string& model : kFixtureModels)
       for (const LogitsCase& golden : logitsCases(model)) {
         if (!golden.next_id) continue;
-        const driftless::RowVector<float> logits =
-            adapters::runDecodeStep(fixtureParameters(model), golden.prompt_ids, *golden.next_id);
         std::vector<int> ids = golden.prompt_ids;
         ids.push_back(*golden.next_id);
         const driftless::Parameters<float>& parameters = fixtureParameters(model);
+        const auto call = [&] { return adapters::runDecodeStep(parameters, golden.prompt_ids, *golden.next_id); };
+        const driftless::RowVector<float> logits = graded(golden.name, call);
         const OnFailure diagnose =
-            diagnosis.of(golden.name, parameters, logits, [&](const PlainModel& plain) -> Matrix<float> {
+            diagnosis.of(golden.name, parameters, logits, call, [=](const PlainModel& plain) -> Matrix<float> {
               return plain.stepwise(golden.prompt_ids, {*golden.next_id}).bottomRows(1);
             });
         checkClose(logits, driftless::lastLogits<float>(ids, parameters), golden.name + ", recomputed", diagnose);

@@ -30,11 +30,13 @@ TEST_SUITE("full-forward") {
     const auto checkLast = [&](const std::string& model, std::vector<int> ids, const RowVector<double>& expected,
                                const std::string& what) {
       const driftless::Parameters<float>& parameters = fixtureParameters(model);
-      const Matrix<float> logits = adapters::runFullForward(parameters, ids);
+      const auto call = [&] { return adapters::runFullForward(parameters, ids); };
+      const Matrix<float> logits = graded(what, call);
+      const OnFailure diagnose =
+          diagnosis.of(what, parameters, logits, call, [=](const PlainModel& plain) { return plain.fullForward(ids); });
+      if (logits.rows() != static_cast<Index>(ids.size())) diagnose();
       REQUIRE(logits.rows() == static_cast<Index>(ids.size()));
-      checkClose(
-          logits.bottomRows(1), expected, what,
-          diagnosis.of(what, parameters, logits, [&](const PlainModel& plain) { return plain.fullForward(ids); }));
+      checkClose(logits.bottomRows(1), expected, what, diagnose);
     };
     for (const std::string& model : kFixtureModels)
       for (const LogitsCase& golden : logitsCases(model)) {
@@ -53,10 +55,12 @@ TEST_SUITE("full-forward") {
       if (model == "tales-gpt2") continue;
       const nlohmann::json& rows = fixtureJson(model + "/goldens.json").at("rows");
       const driftless::Parameters<float>& parameters = fixtureParameters(model);
-      const Matrix<float> logits = adapters::runFullForward(parameters, rows.at("ids"));
+      const std::vector<int> ids = rows.at("ids");
+      const auto call = [&] { return adapters::runFullForward(parameters, ids); };
+      const Matrix<float> logits = graded(model, call);
       checkClose(logits, toMatrix(rows.at("logits")), model,
-                 diagnosis.of(model, parameters, logits,
-                              [&](const PlainModel& plain) { return plain.fullForward(rows.at("ids")); }));
+                 diagnosis.of(model, parameters, logits, call,
+                              [=](const PlainModel& plain) { return plain.fullForward(ids); }));
     }
   }
 
@@ -65,7 +69,8 @@ TEST_SUITE("full-forward") {
     const nlohmann::json& golden = fixtureJson("tales-gpt2/goldens/perplexity.json");
     const std::vector<int> ids = golden.at("ids");
     const std::vector<int> inputs(ids.begin(), ids.end() - 1);
-    const Matrix<float> logits = adapters::runFullForward(fixtureParameters("tales-gpt2"), inputs);
+    const Matrix<float> logits =
+        graded("losses", [&] { return adapters::runFullForward(fixtureParameters("tales-gpt2"), inputs); });
     REQUIRE(logits.rows() == static_cast<Index>(inputs.size()));
     checkClose(-logProbabilities(logits, ids, 1), toVector(golden.at("nll")), "losses");
   }

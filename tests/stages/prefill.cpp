@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -20,23 +21,25 @@ constexpr char kPrefillHint[] =
     "after ln_f.";
 
 adapters::Prefilled prefillOf(const std::string& model, const std::vector<int>& ids,
-                              const std::vector<Index>& chunk_sizes) {
-  return adapters::runPrefill(fixtureParameters(model), ids, chunk_sizes);
+                              const std::vector<Index>& chunk_sizes, const std::string& what) {
+  return graded(what, [&] { return adapters::runPrefill(fixtureParameters(model), ids, chunk_sizes); });
 }
 
 /// What to call if `prefilled` is wrong.
 OnFailure diagnoseWith(Diagnosis& diagnosis, const std::string& what, const adapters::Prefilled& prefilled,
                        const std::string& model, const std::vector<int>& ids, const std::vector<Index>& chunk_sizes) {
-  return diagnosis.of(what, fixtureParameters(model), prefilled,
-                      [=](const PlainModel& plain) { return plain.prefill(ids, chunk_sizes); });
+  return diagnosis.of(
+      what, fixtureParameters(model), prefilled, [=] { return prefillOf(model, ids, chunk_sizes, what); },
+      [=](const PlainModel& plain) { return plain.prefill(ids, chunk_sizes); });
 }
 
 void checkRows(const std::string& model, const RowsCase& golden, const std::vector<Index>& chunk_sizes,
                const std::string& what, Diagnosis& diagnosis) {
-  const adapters::Prefilled prefilled = prefillOf(model, golden.ids, chunk_sizes);
+  const adapters::Prefilled prefilled = prefillOf(model, golden.ids, chunk_sizes, what);
   const OnFailure diagnose = diagnoseWith(diagnosis, what, prefilled, model, golden.ids, chunk_sizes);
   for (const RowsCase::Layer& expected : golden.layers) {
     const std::size_t layer = static_cast<std::size_t>(expected.layer);
+    if (layer >= std::min(prefilled.keys.size(), prefilled.values.size())) diagnose();
     REQUIRE(layer < prefilled.keys.size());
     REQUIRE(layer < prefilled.values.size());
     const std::string where = what + ", layer " + std::to_string(layer);
@@ -48,7 +51,7 @@ void checkRows(const std::string& model, const RowsCase& golden, const std::vect
 
 void checkLastLogits(const std::string& model, const LogitsCase& golden, const std::vector<Index>& chunk_sizes,
                      const std::string& what, Diagnosis& diagnosis) {
-  const adapters::Prefilled prefilled = prefillOf(model, golden.prompt_ids, chunk_sizes);
+  const adapters::Prefilled prefilled = prefillOf(model, golden.prompt_ids, chunk_sizes, what);
   checkClose(prefilled.logits, golden.prefill_logits, what,
              diagnoseWith(diagnosis, what, prefilled, model, golden.prompt_ids, chunk_sizes));
 }

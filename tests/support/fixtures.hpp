@@ -15,7 +15,8 @@
 /// The committed models under fixtures/ and the goldens that scripts/make_goldens.py computed from them.
 namespace driftless::test {
 
-inline const std::vector<std::string> kFixtureModels = {"tales-gpt2", "odd-gpt2", "odd-gpt2-untied", "odd-gpt2-ties"};
+/// The smallest first, so that a mistake shows first where there is least to look at.
+inline const std::vector<std::string> kFixtureModels = {"odd-gpt2", "odd-gpt2-untied", "odd-gpt2-ties", "tales-gpt2"};
 
 inline std::filesystem::path fixturePath(const std::string& name) {
   return std::filesystem::path(DRIFTLESS_FIXTURES_DIR) / name;

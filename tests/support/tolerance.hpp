@@ -62,12 +62,15 @@ void checkClose(
 }
 
 /// Checks that two vectors hold the same bits.
-inline void checkSameBits(const RowVector<float>& actual, const RowVector<float>& expected, const std::string& what) {
+inline void checkSameBits(
+    const RowVector<float>& actual, const RowVector<float>& expected, const std::string& what,
+    const OnFailure& onFailure = [] {}) {
   INFO(what);
   REQUIRE(actual.size() == expected.size());
   Index differing = 0, first = 0;
   for (Index i = actual.size() - 1; i >= 0; --i)
     if (std::memcmp(&actual[i], &expected[i], sizeof(float)) != 0) ++differing, first = i;
+  if (differing != 0) onFailure();
   CHECK_MESSAGE(differing == 0, differing, " of ", actual.size(), " numbers differ in their bits, first at [", first,
                 "]: expected ", static_cast<double>(expected[first]), ", got ", static_cast<double>(actual[first]),
                 ", difference ", static_cast<double>(actual[first] - expected[first]));
