@@ -120,7 +120,7 @@ void addGenerate(CLI::App& app) {
           "A file of prompts to continue, - for standard input: one text per line, or one JSON object per line, "
           "{\"ids\": [1, 2]} or {\"prompt\": \"text\"}; in UTF-8. Writes JSON Lines in the same order, each as soon as "
           "it and all before it have ended; prefill_seconds count from the start of all. If a line is not as it "
-          "should be, no prompt is run. A prompt whose logits are not numbers has finish_reason \"error\" and an "
+          "should be, no prompt is run. A prompt for which no token can be chosen has finish_reason \"error\" and an "
           "error; the others go on, and the exit status is 2 at the end")
           ->type_name("FILE")
           ->excludes(command->get_option("--prompt"), command->get_option("--ids"));

@@ -21,7 +21,7 @@ enum class FinishReason {
   stop,          ///< a stop id came up; it is not part of the output
   callback,      ///< the callback asked for it
   context_full,  ///< n_positions are used up: there is no position for the last token, so none can follow it
-  error          ///< the model gave no logits to choose by: NaN or infinity
+  error          ///< no token could be chosen: see checkLogits
 };
 
 /// When to stop, and how tokens are chosen.
@@ -47,8 +47,8 @@ using OnToken = std::function<bool(std::size_t prompt, int id)>;
 /// called.
 using OnFinish = std::function<void(std::size_t prompt, const Generation& generation)>;
 
-/// Throws ArgumentError if no token can be chosen by logits [V], which are those at `position`: one of them is NaN or
-/// infinity, or all are minus infinity. The error names the tensors of the model that hold such numbers.
+/// Throws ArgumentError if no token can be chosen by logits [V], which are those at `position`: the largest is
+/// infinity, or all are NaN or minus infinity. The error names the tensors of the model that hold such numbers.
 template <FloatingScalar Scalar>
 void checkLogits(const std::type_identity_t<Eigen::Ref<const RowVector<Scalar>>>& logits, Index position,
                  const Weights<Scalar>& weights);
@@ -58,7 +58,7 @@ void checkLogits(const std::type_identity_t<Eigen::Ref<const RowVector<Scalar>>>
 /// whose contents are forgotten; when one ends, the next prompt takes its place. What a prompt yields, to the bit and
 /// in the order of `prompts`, does not depend on its company: each draws from an engine of its own with the same seed.
 ///
-/// A prompt for which the model's logits are not numbers ends with FinishReason::error, and the others go on.
+/// A prompt for which no token can be chosen (see checkLogits) ends with FinishReason::error, and the others go on.
 ///
 /// Throws ArgumentError for bad options or ids and ContextFull if a prompt alone has more than n_positions tokens,
 /// before anything is generated.

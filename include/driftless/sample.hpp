@@ -22,7 +22,7 @@ struct Sampling {
 void checkSampling(const Sampling& sampling);
 
 namespace detail {
-/// Why no token can be chosen by these logits, or nothing. Minus infinity is a token that is ruled out.
+/// Why no token can be chosen by these logits, or nothing.
 template <class Scalar>
 std::string faultOf(std::span<const Scalar> logits);
 
@@ -35,9 +35,8 @@ int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt1993
 }  // namespace detail
 
 /// Draws a token id by temperature, then top_k, then top_p, with one number from the engine; at temperature 0 it is
-/// argmax and draws none. The same logits and engine give the same id on every platform. A logit of minus infinity is
-/// never drawn. Throws ArgumentError for bad settings, for a logit that is NaN or infinity, and if there is none above
-/// minus infinity.
+/// argmax and draws none. The same logits and engine give the same id on every platform. A logit that is NaN or minus
+/// infinity is never drawn. Throws ArgumentError for bad settings, and if the largest logit is not a finite number.
 template <class Logits>
 requires(Logits::IsVectorAtCompileTime == 1) int sample(const Eigen::MatrixBase<Logits>& logits,
                                                         const Sampling& sampling, std::mt19937_64& engine) {

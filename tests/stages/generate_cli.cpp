@@ -274,7 +274,10 @@ TEST_SUITE("generate-cli") {
         checkError(runProgram(generate), error);
         checkError(runProgram(generate + Words{"--temperature", "1"}), error);
         checkError(runProgram(generate + Words{"--no-cache"}), error);
-        checkError(runProgram(Words{"verify", "--ids", "1,2"} + options), error);
+        const ProgramRun verify = runProgram(Words{"verify", "--ids", "1,2", "--json"} + options);
+        CHECK(verify.status == 1);
+        CHECK(json::parse(verify.out).at("max_abs").is_null());
+        CHECK(verify.err.find(error) != std::string::npos);
         const ProgramRun bench = runProgram(Words{"bench", "--prompt-tokens", "4", "--json"} + options);
         CHECK(bench.status == 2);
         CHECK(bench.out.empty());
@@ -282,11 +285,11 @@ TEST_SUITE("generate-cli") {
       }
     };
     writeSpoiltModel(directory.path(), "ln_f.bias", 3, std::numeric_limits<float>::infinity());
-    check("expected logits without NaN and below infinity, got infinity for token id ");
+    check("expected a largest logit that is finite, got infinity for token id ");
     writeSpoiltModel(directory.path(), "h.1.ln_1.weight", 0, std::numeric_limits<float>::quiet_NaN());
     check(
-        "expected logits without NaN and below infinity, got NaN for token id 0, the first of 259 (of 259); not all "
-        "numbers are finite in h.1.ln_1.weight");
+        "expected a largest logit that is finite, got 259 times NaN and 0 times minus infinity; not all numbers are "
+        "finite in h.1.ln_1.weight");
   }
 
   TEST_CASE("--prompts: a prompt whose logits are not numbers fails by its line, and the others are as if alone") {
@@ -300,8 +303,9 @@ TEST_SUITE("generate-cli") {
       INFO(run.err);
       CHECK(run.status == 2);
       const std::string fault =
-          ": expected logits without NaN and below infinity, got NaN for token id 0, the first of 259 (of 259); not "
-          "all numbers are finite in wte.weight";
+          ": expected a largest logit that is finite, got 259 times NaN and 0 times minus infinity; not all numbers "
+          "are "
+          "finite in wte.weight";
       CHECK(run.err.ends_with("driftless: standard input: line 2: logits at position 0" + fault +
                               "; in all, 2 of 4 prompts failed\n"));
       const std::vector<json> lines = jsonLines(run.out);

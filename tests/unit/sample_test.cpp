@@ -202,7 +202,7 @@ TEST_CASE("sample: takes a row or a part of a matrix, in float and in double") {
     }
 }
 
-TEST_CASE("sample: NaN and infinity are refused at every temperature, minus infinity only if there is nothing else") {
+TEST_CASE("sample: NaN is never drawn, and the largest logit must be finite, at every temperature") {
   const auto check = [](const std::vector<float>& logits, const char* error) {
     for (const double temperature : {0.0, 1.0}) {
       std::mt19937_64 engine(5), untouched(5);
@@ -210,15 +210,15 @@ TEST_CASE("sample: NaN and infinity are refused at every temperature, minus infi
       CHECK(engine == untouched);
     }
   };
-  check({1, kNaN, 3, kNaN},
-        "expected logits without NaN and below infinity, got NaN for token id 1, the first of 2 (of 4)");
-  check({1, 2, kInfinity},
-        "expected logits without NaN and below infinity, got infinity for token id 2, the first of 1 (of 3)");
-  check({kNaN, kInfinity},
-        "expected logits without NaN and below infinity, got NaN for token id 0, the first of 2 (of 2)");
-  check({-kInfinity, -kInfinity}, "expected a logit above minus infinity, got none among 2");
-  check({}, "expected a logit above minus infinity, got none among 0");
+  check({1, 2, kInfinity}, "expected a largest logit that is finite, got infinity for token id 2");
+  check({kNaN, kInfinity}, "expected a largest logit that is finite, got infinity for token id 1");
+  check({kNaN, kNaN, -kInfinity},
+        "expected a largest logit that is finite, got 2 times NaN and 1 times minus infinity");
+  check({}, "expected a largest logit that is finite, got 0 times NaN and 0 times minus infinity");
   std::mt19937_64 engine;
   for (const double temperature : {0.0, 1.0})
-    CHECK(sample(logitsOf({-kInfinity, -3, -kInfinity}), Sampling{temperature, 0, 1, 0}, engine) == 1);
+    for (const int top_k : {0, 2})
+      for (const double top_p : {0.5, 1.0})
+        CHECK(sample(logitsOf({-kInfinity, kNaN, -3, -kInfinity, kNaN}), Sampling{temperature, top_k, top_p, 0},
+                     engine) == 2);
 }

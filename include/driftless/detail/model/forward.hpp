@@ -175,9 +175,8 @@ void lastLogits(std::span<const Chunk<Scalar>> chunks, const Weights<Scalar>& we
 }  // namespace detail
 
 template <FloatingScalar Scalar>
-const RowVector<Scalar>& prefill(TokenIds promptIds, const Weights<Scalar>& weights,
-                                 ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
-                                 const std::type_identity_t<Observer<Scalar>>& observer) {
+const RowVector<Scalar>& prefill(TokenIds promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
+                                 Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
   const Chunk<Scalar> chunk{promptIds, &cache};
   detail::checkChunk(chunk, weights);
   RowVector<Scalar>& logits = workspace.step().logits;
@@ -222,9 +221,9 @@ const Matrix<Scalar>& prefill(const std::vector<Chunk<Scalar>>& chunks, const We
 }
 
 template <FloatingScalar Scalar>
-const Matrix<Scalar>& decodeStep(TokenIds ids, std::span<const Index> positions,
-                                 const Weights<Scalar>& weights, const std::vector<ModelCache<Scalar>*>& caches,
-                                 Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
+const Matrix<Scalar>& decodeStep(TokenIds ids, std::span<const Index> positions, const Weights<Scalar>& weights,
+                                 const std::vector<ModelCache<Scalar>*>& caches, Workspace<Scalar>& workspace,
+                                 const std::type_identity_t<Observer<Scalar>>& observer) {
   if (ids.size() != caches.size() || positions.size() != caches.size())
     detail::raise<ArgumentError>({"decodeStep: expected an id and a position for each of ", caches.size(),
                                   " caches, got ", ids.size(), " ids and ", positions.size(), " positions"});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <string>
 #include <utility>
@@ -25,19 +26,32 @@ DRIFTLESS_INLINE void checkSampling(const Sampling& sampling) {
 
 namespace detail {
 
+/// The largest number; minus infinity where there is none. In lanes, for it is on every token's way.
+template <class Scalar>
+Scalar largestOf(std::span<const Scalar> numbers) {
+  const auto take = [](const Lanes<Scalar>& largest, const Lanes<Scalar>& some) {
+    return selectLess(largest, some, some, largest);
+  };
+  const Scalar* at = numbers.data();
+  const Scalar* const end = at + numbers.size();
+  Lanes<Scalar> largest = Lanes<Scalar>::broadcast(-std::numeric_limits<Scalar>::infinity());
+  for (; end - at >= kLanes; at += kLanes) largest = take(largest, Lanes<Scalar>::load(at));
+  for (; at != end; ++at) largest = take(largest, Lanes<Scalar>::broadcast(*at));
+  return maxOfLanes(largest);
+}
+
 template <class Scalar>
 std::string faultOf(std::span<const Scalar> logits) {
   constexpr Scalar kInfinity = std::numeric_limits<Scalar>::infinity();
-  const auto isFault = [](Scalar logit) { return !(logit < kInfinity); };
-  // Counting all takes less time than looking for the first.
-  if (const auto faults = std::count_if(logits.begin(), logits.end(), isFault); faults > 0) {
-    const auto first = std::find_if(logits.begin(), logits.end(), isFault);
-    return message({"expected logits without NaN and below infinity, got ", std::isnan(*first) ? "NaN" : "infinity",
-                    " for token id ", first - logits.begin(), ", the first of ", faults, " (of ", logits.size(), ")"});
+  const Scalar largest = largestOf(logits);
+  if (largest == kInfinity) {
+    const auto first = std::find(logits.begin(), logits.end(), kInfinity);
+    return message({"expected a largest logit that is finite, got infinity for token id ", first - logits.begin()});
   }
-  if (std::none_of(logits.begin(), logits.end(), [](Scalar logit) { return logit > -kInfinity; }))
-    return message({"expected a logit above minus infinity, got none among ", logits.size()});
-  return {};
+  if (largest > -kInfinity) return {};
+  const auto nans = std::count_if(logits.begin(), logits.end(), [](Scalar logit) { return std::isnan(logit); });
+  return message({"expected a largest logit that is finite, got ", nans, " times NaN and ",
+                  static_cast<std::ptrdiff_t>(logits.size()) - nans, " times minus infinity"});
 }
 
 /// A token that may be drawn.
@@ -97,7 +111,7 @@ int draw(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_
   const double largest = static_cast<double>(logits[static_cast<std::size_t>(most_likely)]);
   for (std::size_t id = 0; id < logits.size(); ++id) {
     const double distance = (static_cast<double>(logits[id]) - largest) / sampling.temperature;
-    candidates.push_back({distance, static_cast<int>(id)});
+    if (!std::isnan(distance)) candidates.push_back({distance, static_cast<int>(id)});
   }
   if (sampling.top_k > 0)
     candidates = takeLikeliest(std::move(candidates), static_cast<std::size_t>(sampling.top_k),
