@@ -1,7 +1,6 @@
 // The compiled library: config.hpp, parameters.hpp, safetensors.hpp and checkpoint.hpp.
 
 #include <cstdint>
-#include <filesystem>
 
 #include "driftless/detail/files/checkpoint.hpp"
 #include "driftless/detail/files/config_json.hpp"
@@ -16,9 +15,9 @@ template Parameters<float> randomParameters(const Config&, std::uint64_t, bool);
 template Parameters<double> randomParameters(const Config&, std::uint64_t, bool);
 template void checkParameters(const Parameters<float>&);
 template void checkParameters(const Parameters<double>&);
-template Parameters<float> loadParameters(const std::filesystem::path&, const CheckpointOptions&);
-template Parameters<double> loadParameters(const std::filesystem::path&, const CheckpointOptions&);
-template Weights<float> loadWeights(const std::filesystem::path&, LoadOptions);
-template Weights<double> loadWeights(const std::filesystem::path&, LoadOptions);
+template Parameters<float> loadParameters(const Checkpoint&);
+template Parameters<double> loadParameters(const Checkpoint&);
+template Weights<float> loadWeights(const Checkpoint&, LoadOptions);
+template Weights<double> loadWeights(const Checkpoint&, LoadOptions);
 
 }}  // namespace driftless::DRIFTLESS_ABI

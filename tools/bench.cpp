@@ -152,7 +152,7 @@ Weights<float> load(const ModelOptions& model, double& seconds) {
   const LoadOptions options = loadOptions(model);
   const Stopwatch watch;
   if (!model.preset) {
-    Weights<float> weights = loadWeights(model.path, options);
+    Weights<float> weights = loadWeights(openModel(model), options);
     seconds = watch.seconds();
     return weights;
   }
@@ -298,7 +298,8 @@ std::string table(const BenchCommand& command, const Results& results) {
 }  // namespace
 
 void BenchCommand::run() const {
-  const Config config = model.preset ? presetConfig(*model.preset) : Checkpoint(model.path).config();
+  const Config config =
+      model.preset ? presetConfig(*model.preset) : Checkpoint(model.path, checkpointOptions(model)).config();
   const Results results = measure(*this, workloadFor(*this, config));
   writeOutput(is_json ? json(*this, results) : table(*this, results));
 }

@@ -17,6 +17,8 @@ struct ModelOptions {
   std::string weights = "f32";        ///< what weights are stored as
   std::string cache = "f32";          ///< what keys and values are stored as
   std::optional<int> threads;         ///< one per physical core if absent
+  bool maps_files = true;             ///< see driftless::CheckpointOptions
+  bool ignores_extra = false;         ///< likewise
 
   const std::string& name() const { return preset ? *preset : path; }
 
@@ -82,7 +84,7 @@ struct TokenizeCommand {
 };
 
 struct InfoCommand {
-  std::string model = DRIFTLESS_DEFAULT_MODEL_DIR;
+  ModelOptions model;
 
   void run() const;
 };

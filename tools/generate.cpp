@@ -141,7 +141,7 @@ std::vector<int> endOfTextIds(const std::string& model, ModelTokenizer& tokenize
 }
 
 Generator load(const GenerateCommand& command) {
-  Generator generator{.weights = loadWeights(command.model.path, loadOptions(command.model)),
+  Generator generator{.weights = loadWeights(openModel(command.model), loadOptions(command.model)),
                       .tokenizer = ModelTokenizer(command.model.path)};
   GenerateOptions& options = generator.options;
   options.max_tokens = command.max_tokens;

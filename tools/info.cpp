@@ -76,11 +76,11 @@ void describeSizes(const Checkpoint& checkpoint, std::ostream& out) {
 }  // namespace
 
 void InfoCommand::run() const {
-  const Checkpoint checkpoint(model);
+  const Checkpoint checkpoint = openModel(model);
   std::ostringstream out;
   out << "model\n";
-  writeLine(out, "path", model);
-  writeLine(out, "tokenizer", describeTokenizer(model));
+  writeLine(out, "path", model.path);
+  writeLine(out, "tokenizer", describeTokenizer(model.path));
   writeLine(out, "output weights", checkpoint.hasLmHead() ? "lm_head" : "tied to wte");
   describeConfig(checkpoint.config(), out);
   describeSizes(checkpoint, out);

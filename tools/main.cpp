@@ -95,6 +95,13 @@ void addStoredTypes(CLI::App& command, ModelOptions& model) {
       ->check(CLI::IsMember({"f32", "f16", "bf16"}));
 }
 
+void addFileOptions(CLI::App& command, ModelOptions& model) {
+  command.add_flag("!--no-mmap", model.maps_files,
+                   "Read tensor files as a whole instead of mapping them: slower, but safe if they change meanwhile");
+  command.add_flag("--ignore-extra", model.ignores_extra,
+                   "Leave out tensors that a GPT-2 does not have, such as further heads, and name them");
+}
+
 void addThreads(CLI::App& command, std::optional<int>& count) {
   addWholeNumber(command, "-t,--threads", count, 1, "Threads that compute (default: one per physical core)", 1024);
 }
@@ -143,6 +150,7 @@ void addGenerate(CLI::App& app) {
           ->type_name("P");
   CLI::Option* seed = addWholeNumber(*command, "--seed", options->seed, std::uint64_t{0},
                                      "The same seed draws the same tokens everywhere");
+  addFileOptions(*command, options->model);
   addStoredTypes(*command, options->model);
   addThreads(*command, options->model.threads);
   addText(*command, "--output", options->output, "What to write: the continuation's text as it comes, its ids, or JSON")
@@ -174,6 +182,7 @@ void addVerify(CLI::App& app, int& status) {
   CLI::Option* model = addModel(*command, options->model.path);
   addPreset(*command, options->model.preset, model);
   addWholeNumber(*command, "-n,--max-tokens", options->max_tokens, 1, "Steps at most");
+  addFileOptions(*command, options->model);
   addStoredTypes(*command, options->model);
   addThreads(*command, options->model.threads);
   command->add_flag("--json", options->is_json, "One object with steps, differing_bits, max_abs and max_rel");
@@ -192,6 +201,7 @@ void addBench(CLI::App& app) {
   CLI::Option* model = addModel(*command, options->model.path);
   const std::string preset = "gpt2";
   addPreset(*command, options->model.preset, model)->default_str(preset);
+  addFileOptions(*command, options->model);
   addStoredTypes(*command, options->model);
   addThreads(*command, options->model.threads);
   addWholeNumber(*command, "--prompt-tokens", options->prompt_tokens, std::ptrdiff_t{1},
@@ -224,7 +234,8 @@ void addTokenize(CLI::App& app) {
 void addInfo(CLI::App& app) {
   CLI::App* command = app.add_subcommand("info", "Describe a model: its config, tensors and sizes");
   auto options = std::make_shared<InfoCommand>();
-  addModel(*command, options->model);
+  addModel(*command, options->model.path);
+  addFileOptions(*command, options->model);
   command->callback([options] { options->run(); });
 }
 

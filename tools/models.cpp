@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iostream>
 #include <string_view>
 
 #include "driftless/detail/files/file_mapping.hpp"
@@ -37,8 +38,17 @@ constexpr std::array kPresets = {Preset{"distilgpt2", 6, 768, 12}, Preset{"gpt2"
 
 }  // namespace
 
+CheckpointOptions checkpointOptions(const ModelOptions& options) { return {options.maps_files, options.ignores_extra}; }
+
 LoadOptions loadOptions(const ModelOptions& options) {
-  return {storedTypeNamed(options.weights), options.threads ? Threads(*options.threads) : Threads()};
+  return {storedTypeNamed(options.weights), options.threads ? Threads(*options.threads) : Threads(),
+          checkpointOptions(options)};
+}
+
+Checkpoint openModel(const ModelOptions& options) {
+  Checkpoint checkpoint(options.path, checkpointOptions(options));
+  for (const std::string& tensor : checkpoint.ignored()) std::cerr << "ignored: " << tensor << std::endl;
+  return checkpoint;
 }
 
 std::vector<ModelCache<float>> emptyCaches(const ModelOptions& options, const Weights<float>& weights,

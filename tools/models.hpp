@@ -10,6 +10,7 @@
 
 #include "commands.hpp"
 #include "driftless/cache.hpp"
+#include "driftless/checkpoint.hpp"
 #include "driftless/config.hpp"
 #include "driftless/tensor.hpp"
 #include "driftless/tokenizer.hpp"
@@ -18,7 +19,11 @@
 namespace driftless::cli {
 
 /// What the options say, for the library.
+CheckpointOptions checkpointOptions(const ModelOptions& options);
 LoadOptions loadOptions(const ModelOptions& options);
+
+/// Opens a model's files, and says on standard error which of their tensors are ignored.
+Checkpoint openModel(const ModelOptions& options);
 
 /// One for each of `count` sequences.
 std::vector<ModelCache<float>> emptyCaches(const ModelOptions& options, const Weights<float>& weights,

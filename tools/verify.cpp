@@ -70,7 +70,10 @@ struct Subject {
 
 Subject load(const ModelOptions& model) {
   const LoadOptions options = loadOptions(model);
-  if (!model.preset) return {loadWeights(model.path, options), loadParameters(model.path)};
+  if (!model.preset) {
+    const Checkpoint checkpoint = openModel(model);
+    return {loadWeights(checkpoint, options), loadParameters(checkpoint)};
+  }
   Parameters<float> parameters = randomParameters(presetConfig(*model.preset), 0);
   Weights<float> weights(parameters, options);
   return {std::move(weights), std::move(parameters)};

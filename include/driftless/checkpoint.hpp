@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "driftless/config.hpp"
@@ -76,15 +77,27 @@ class Checkpoint {
   std::vector<std::string> ignored_;
 };
 
-/// Reads a model into plain Eigen matrices; `path` and errors as in Checkpoint, and ArgumentError for a number in the
-/// files that Scalar can't hold.
+/// Reads a model into plain Eigen matrices. Throws ArgumentError for a number in the files that Scalar can't hold.
 template <FloatingScalar Scalar = float>
-Parameters<Scalar> loadParameters(const std::filesystem::path& path, const CheckpointOptions& options = {});
+Parameters<Scalar> loadParameters(const Checkpoint& checkpoint);
+
+/// The same; `path` and further errors as in Checkpoint.
+template <FloatingScalar Scalar = float>
+Parameters<Scalar> loadParameters(const std::filesystem::path& path, const CheckpointOptions& options = {}) {
+  return loadParameters<Scalar>(Checkpoint(path, options));
+}
 
 /// Reads a model and packs it for multiplication, straight from the file and, if it is mapped, without a second copy of
-/// more than one tensor; `path` and errors as in Checkpoint and Weights.
+/// more than one tensor. Errors as in Weights.
 template <FloatingScalar Scalar = float>
-Weights<Scalar> loadWeights(const std::filesystem::path& path, LoadOptions options = {});
+Weights<Scalar> loadWeights(const Checkpoint& checkpoint, LoadOptions options = {});
+
+/// The same; `path` and further errors as in Checkpoint.
+template <FloatingScalar Scalar = float>
+Weights<Scalar> loadWeights(const std::filesystem::path& path, LoadOptions options = {}) {
+  const Checkpoint checkpoint(path, options.checkpoint);
+  return loadWeights<Scalar>(checkpoint, std::move(options));
+}
 
 }}  // namespace driftless::DRIFTLESS_ABI
 

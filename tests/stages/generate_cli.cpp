@@ -263,6 +263,25 @@ TEST_SUITE("generate-cli") {
     checkError(runProgram({"generate", "-m", model, "text", "--output", "ids"}), "--ids");
   }
 
+  TEST_CASE("further tensors are ignored on request, and named; a file can be read instead of mapped") {
+    const TemporaryDirectory directory;
+    std::vector<WrittenTensor> tensors = gpt2Tensors({}, "_orig_mod.transformer.");
+    tensors.push_back(f32Tensor("_orig_mod.v_head.weight", {1, 20}, 1));
+    writeCheckpoint(directory.path(), tensors, configJson({}));
+    const Words at = {"-m", directory.path().string()};
+    for (const Words& command : std::vector<Words>{{"info"},
+                                                   {"generate", "--ids", "1,2", "-n", "2", "--output", "ids"},
+                                                   {"verify", "--ids", "1,2", "-n", "2"},
+                                                   {"bench", "--prompt-tokens", "2", "-n", "2", "--repeats", "1"}}) {
+      checkError(runProgram(command + at), "tensor \"_orig_mod.v_head.weight\" is not one of a GPT-2");
+      const ProgramRun run = runProgram(command + at + Words{"--ignore-extra", "--no-mmap"});
+      CHECK(run.status == 0);
+      CHECK(run.err.find("ignored: " + (directory.path() / "model.safetensors").string() +
+                         ": tensor \"_orig_mod.v_head.weight\"\n") != std::string::npos);
+      if (command[0] != "bench") CHECK(run.out == runProgram(command + at + Words{"--ignore-extra"}).out);
+    }
+  }
+
   TEST_CASE("logits that are not numbers are the same error for every command and stored type") {
     const TemporaryDirectory directory;
     const std::string model = directory.path().string();

@@ -249,8 +249,7 @@ DRIFTLESS_INLINE void Checkpoint::release(const std::string& name) const {
 }
 
 template <FloatingScalar Scalar>
-Parameters<Scalar> loadParameters(const std::filesystem::path& path, const CheckpointOptions& options) {
-  const Checkpoint checkpoint(path, options);
+Parameters<Scalar> loadParameters(const Checkpoint& checkpoint) {
   auto parameters = emptyParameters<Scalar>(checkpoint.config(), checkpoint.hasLmHead());
   forEachTensor(parameters, [&](const std::string& name, auto& target, Index rows, Index cols) {
     const TensorView tensor = checkpoint.tensor(name);
@@ -264,8 +263,7 @@ Parameters<Scalar> loadParameters(const std::filesystem::path& path, const Check
 }
 
 template <FloatingScalar Scalar>
-Weights<Scalar> loadWeights(const std::filesystem::path& path, LoadOptions options) {
-  const Checkpoint checkpoint(path, options.checkpoint);
+Weights<Scalar> loadWeights(const Checkpoint& checkpoint, LoadOptions options) {
   std::string packed;  // the tensor before, done with when the next is asked for
   const auto source = [&](const std::string& name) {
     if (!packed.empty()) checkpoint.release(packed);
