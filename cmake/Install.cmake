@@ -42,6 +42,23 @@ if(DRIFTLESS_BUILD_TOOLS)
   file(RELATIVE_PATH to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
   set_target_properties(driftless_cli PROPERTIES INSTALL_RPATH $ORIGIN/${to_lib}) # for a shared driftless::compiled
   install(TARGETS driftless_cli)
+  install(
+    DIRECTORY fixtures/tales-gpt2/
+    DESTINATION ${DRIFTLESS_MODEL_DIR}
+    PATTERN goldens EXCLUDE)
+  find_program(DRIFTLESS_HELP2MAN help2man)
+  if(DRIFTLESS_HELP2MAN)
+    add_custom_command(
+      OUTPUT driftless.1
+      COMMAND ${DRIFTLESS_HELP2MAN} --no-info --help-option=--help-all --output=driftless.1
+              "--name=${PROJECT_DESCRIPTION}" $<TARGET_FILE:driftless_cli>
+      DEPENDS driftless_cli
+      VERBATIM)
+    add_custom_target(driftless_man ALL DEPENDS driftless.1)
+    install(FILES ${PROJECT_BINARY_DIR}/driftless.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  else()
+    message(STATUS "There will be no man page: it takes help2man")
+  endif()
 endif()
 
 configure_file(cmake/driftlessConfig.cmake.in driftlessConfig.cmake @ONLY)
@@ -53,3 +70,16 @@ if(driftless_fetched)
   list(JOIN driftless_fetched " and " names)
   message(STATUS "Installing driftless will not install the fetched ${names}: its users must bring them")
 endif()
+
+# `cpack -G DEB` makes a package for Debian and what descends from it.
+set(CPACK_PACKAGE_VENDOR "driftless")
+set(CPACK_PACKAGE_CONTACT "the driftless developers")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY ${PROJECT_DESCRIPTION})
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libeigen3-dev, nlohmann-json3-dev") # for those who compile against it
+include(CPack)

@@ -10,9 +10,12 @@
 /// of the command's name. One that fails throws.
 namespace driftless::cli {
 
+/// The model that comes with the program: from where it is installed, or from the source tree.
+std::string defaultModel();
+
 /// Which model a command runs, what it is stored as, and on how many threads it runs.
 struct ModelOptions {
-  std::string path = DRIFTLESS_DEFAULT_MODEL_DIR;
+  std::string path = defaultModel();
   std::optional<std::string> preset;  ///< random weights in place of the files
   std::string weights = "f32";        ///< what weights are stored as
   std::string cache = "f32";          ///< what keys and values are stored as
@@ -75,7 +78,7 @@ struct BenchCommand {
 };
 
 struct TokenizeCommand {
-  std::string model = DRIFTLESS_DEFAULT_MODEL_DIR;
+  std::string model = defaultModel();
   std::optional<std::string> text;
   std::optional<std::string> ids;  ///< to be decoded
   bool is_plain = false;

@@ -255,6 +255,7 @@ std::string helpCommand(const CLI::App& app) {
 int run(int argc, char** argv) {
   CLI::App app("GPT-2 with a cache that never drifts.", "driftless");
   app.set_version_flag("--version", version());
+  app.set_help_all_flag("--help-all", "Print the help of all commands and exit");
   app.require_subcommand(0, 1);  // CLI11's error for none would hide the one for a subcommand that does not exist
   int status = 0;
   addGenerate(app);

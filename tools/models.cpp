@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <iostream>
 #include <string_view>
+#include <system_error>
 
 #include "driftless/detail/files/file_mapping.hpp"
 #include "driftless/error.hpp"
@@ -37,6 +38,13 @@ constexpr std::array kPresets = {Preset{"distilgpt2", 6, 768, 12}, Preset{"gpt2"
                                  Preset{"gpt2-xl", 48, 1600, 25}};
 
 }  // namespace
+
+std::string defaultModel() {
+  std::error_code error;  // what knows no /proc finds the source tree only
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::filesystem::path installed = (program.parent_path() / DRIFTLESS_PROGRAM_TO_MODEL).lexically_normal();
+  return detail::isThere(installed) ? installed.string() : DRIFTLESS_SOURCE_MODEL_DIR;
+}
 
 CheckpointOptions checkpointOptions(const ModelOptions& options) { return {options.maps_files, options.ignores_extra}; }
 
