@@ -2,6 +2,7 @@
 
 #include <Eigen/Core>
 #include <cmath>
+#include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -17,18 +18,22 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 
 /// Counts, sizes and positions: signed, as Eigen's are.
 using Index = Eigen::Index;
+static_assert(std::is_same_v<Index, std::ptrdiff_t>, "driftless needs Eigen's own EIGEN_DEFAULT_DENSE_INDEX_TYPE");
 
 /// The types that a model can compute in.
 template <class T>
 concept FloatingScalar = std::is_same_v<T, float> || std::is_same_v<T, double>;
 
+// Matrices are Eigen's with the option DontAlign. Without it, how Eigen allocates depends on what a file is compiled
+// for, and a matrix that one file allocates could not be freed by another.
+
 /// [rows, cols], row-major: a row is one token's vector, contiguous.
 template <class Scalar>
-using Matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor | Eigen::DontAlign>;
 
 /// [cols]: one token's vector.
 template <class Scalar>
-using RowVector = Eigen::Matrix<Scalar, 1, Eigen::Dynamic>;
+using RowVector = Eigen::Matrix<Scalar, 1, Eigen::Dynamic, Eigen::RowMajor | Eigen::DontAlign>;
 
 /// The MLP's non-linearity, by the name of Hugging Face's `activation_function`. `gelu` is the exact one (erf);
 /// `gelu_new` the tanh approximation of the GPT-2 paper's code, also known as gelu_fast and gelu_pytorch_tanh;
