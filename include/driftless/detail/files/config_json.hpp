@@ -101,7 +101,7 @@ inline constexpr std::pair<std::string_view, Activation> kActivationNames[] = {
 /// one which differs from a mathematical key by a single edit is refused as a typing error.
 class ConfigFile {
  public:
-  explicit ConfigFile(const std::filesystem::path& path) : path_(path.string()), file_(path), json_(file_.root()) {
+  explicit ConfigFile(const std::filesystem::path& path) : path_(pathText(path)), file_(path), json_(file_.root()) {
     json_.object();
   }
 

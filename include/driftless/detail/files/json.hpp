@@ -198,7 +198,7 @@ class JsonValue {
 class JsonFile {
  public:
   explicit JsonFile(const std::filesystem::path& path, std::size_t max_depth = 64)
-      : document_(FileMapping(path).text(), path.string(), max_depth) {}
+      : document_(FileMapping(path).text(), pathText(path), max_depth) {}
 
   JsonFile(const JsonFile&) = delete;
   JsonFile& operator=(const JsonFile&) = delete;
