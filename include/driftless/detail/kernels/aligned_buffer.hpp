@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -22,10 +23,12 @@ constexpr Eigen::Index roundUpToLanes(Eigen::Index count) { return (count + kLan
 
 inline constexpr std::ptrdiff_t kCacheLine = 64;
 
-/// Asks for the cache line of a number that will be read. Its address need not exist.
-inline void prefetch([[maybe_unused]] const void* address) {
+/// Asks for the cache line `bytes` after an address, which will be read. It may lie beyond the memory, where no pointer
+/// may be made to point: hence integers.
+EIGEN_STRONG_INLINE void prefetch([[maybe_unused]] const void* from, [[maybe_unused]] std::ptrdiff_t bytes) {
 #if defined(__GNUC__)
-  __builtin_prefetch(address);
+  __builtin_prefetch(
+      reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(bytes)));
 #endif
 }
 

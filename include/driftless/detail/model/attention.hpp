@@ -81,7 +81,7 @@ void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, 
 template <class Scalar>
 void prefetchHead(const Scalar* q, Index C, Index D) {
   for (Index part = 0; part < 3; ++part)
-    for (Index d = 0; d < D; d += kLanes) prefetch(q + part * C + d);
+    for (Index d = 0; d < D; d += kLanes) prefetch(q, (part * C + d) * static_cast<Index>(sizeof(Scalar)));
 }
 
 /// c_proj(attention(c_attn(x [T, C]))), to a destination of T rows. The rows of step.segments are written to their
