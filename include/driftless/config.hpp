@@ -79,6 +79,17 @@ struct Config {
   }
 };
 
+namespace detail {
+
+/// Bounds on a model's sizes: generous, and such that neither its weights nor its cache (2 L N C scalars) have more
+/// bytes than a 64-bit Index can count.
+inline constexpr Index kMostVocabulary = Index{1} << 24;
+inline constexpr Index kMostPositions = Index{1} << 20;
+inline constexpr Index kMostWidth = Index{1} << 20;
+inline constexpr Index kMostLayers = Index{1} << 12;
+
+}  // namespace detail
+
 /// Throws ConfigError, naming the key, if the sizes cannot describe a model.
 void checkConfig(const Config& config);
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -71,9 +72,10 @@ Matrix<Scalar> softmax(Matrix<Scalar> scores) {
 }  // namespace reference
 
 /// The causal mask for T tokens, to be added to scores [T, T]: 0 where the key's position (column) is not after the
-/// query's (row), minus infinity where it is.
+/// query's (row), minus infinity where it is. Throws ArgumentError for T below 0.
 template <class Scalar = float>
 Matrix<Scalar> buildCausalMask(Index T) {
+  if (T < 0) detail::raise<ArgumentError>({"buildCausalMask: expected T of 0 or more, got ", T});
   Matrix<Scalar> mask = Matrix<Scalar>::Zero(T, T);
   mask.template triangularView<Eigen::StrictlyUpper>().setConstant(-std::numeric_limits<Scalar>::infinity());
   return mask;
@@ -122,10 +124,13 @@ Matrix<Scalar> embed(std::span<const int> ids, const Parameters<Scalar>& paramet
   return x;
 }
 
-/// The residual stream x [T, C] after block `layer`.
+/// The residual stream x [T, C] after block `layer`. Throws ArgumentError if there is no such block.
 template <class Scalar>
 Matrix<Scalar> block(Matrix<Scalar> x, const Parameters<Scalar>& parameters, Index layer) {
   const Config& config = parameters.config;
+  if (layer < 0 || layer >= static_cast<Index>(parameters.h.size()))
+    detail::raise<ArgumentError>(
+        {"block: expected a layer from 0 to ", static_cast<Index>(parameters.h.size()) - 1, ", got ", layer});
   const BlockParameters<Scalar>& h = parameters.h[static_cast<std::size_t>(layer)];
   x += attention(layerNorm(x, h.ln_1, config.layer_norm_epsilon), h.attn, config, layer);
   x += mlp(layerNorm(x, h.ln_2, config.layer_norm_epsilon), h.mlp, config.activation_function);
@@ -166,11 +171,11 @@ RowVector<Scalar> lastLogits(std::span<const int> ids, const Parameters<Scalar>&
 /// first index wins ties. Throws as fullForward does, before anything is computed if the tokens can't fit.
 template <class Scalar>
 std::vector<int> greedyDecode(std::span<const int> ids, const Parameters<Scalar>& parameters, Index n) {
-  const Index longest = static_cast<Index>(ids.size()) + n - 1;
+  const Index T = static_cast<Index>(ids.size()), N = parameters.config.n_positions;
   if (n < 0) detail::raise<ArgumentError>({"greedyDecode: expected n of 0 or more, got ", n});
-  if (longest > parameters.config.n_positions)
-    detail::raise<ContextFull>({"greedyDecode: ", n, " tokens after ", ids.size(), " need ", longest,
-                                " positions, expected at most ", parameters.config.n_positions, " (n_positions)"});
+  if (n - 1 > N - T)  // the last token needs no position
+    detail::raise<ContextFull>({"greedyDecode: expected at most ", (std::max)(Index{0}, N - T + 1), " tokens after ", T,
+                                " (n_positions is ", N, "), got ", n});
   std::vector<int> sequence(ids.begin(), ids.end());
   for (Index step = 0; step < n; ++step) sequence.push_back(argmax(lastLogits<Scalar>(sequence, parameters)));
   return sequence;

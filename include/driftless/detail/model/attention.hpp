@@ -130,6 +130,7 @@ void checkWidth(const Matrix<Scalar>& x, Index width) {
 template <class Scalar>
 Workspace<Scalar> layerStep(const Matrix<Scalar>& x, Index width, Index n_head, LayerCache<Scalar>& cache) {
   checkWidth(x, width);
+  if (n_head < 1) raise<ArgumentError>({"expected attention with n_head of 1 or more, got ", n_head});
   if (cache.heads() != n_head || cache.headSize() != width / n_head)
     raise<ArgumentError>({"expected a cache of ", n_head, " heads of ", width / n_head, ", got ", cache.heads(), " of ",
                           cache.headSize()});

@@ -159,6 +159,9 @@ Weights<Scalar>::Weights(const Config& model_config, bool has_lm_head, const Ten
     if (view.rows != rows || view.cols != cols)
       detail::raise<ArgumentError>({name, ": expected shape ", detail::shapeText({rows, cols}), ", got ",
                                     detail::shapeText({view.rows, view.cols})});
+    if (view.dtype == DType::other || view.data == nullptr)
+      detail::raise<ArgumentError>(
+          {name, ": expected numbers of dtype F64, F32, F16 or BF16, got ", view.data == nullptr ? "none" : "other"});
     if (!packer.pack(view, tensor))
       detail::raise<ArgumentError>(
           {name, ": expected numbers that the stored type of the weights can hold, found larger ones"});
