@@ -139,6 +139,33 @@ TEST_CASE("cache: a step of one layer checks its shapes before it writes") {
   CHECK_THROWS_AS(embedToken(0, 16, weights), ArgumentError);
 }
 
+#ifdef __linux__
+TEST_CASE("cache: it takes no more than twice the memory of the pages in use") {
+  const std::uintptr_t system_page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const Matrix<float> one = Matrix<float>::Ones(1, 768), rest = Matrix<float>::Ones(63, 768);
+  const Weights<float> weights(randomParameters<float>(smallConfig(768, 12, 1, 1, 1024, 1), 1));
+  ModelCache<float> cache(weights);
+  LayerCache<float>& layer = cache.layer(0);
+  const auto residentBytes = [&] {
+    void* const begin = const_cast<std::byte*>(detail::CacheAccess::keys(layer, 0, 0));
+    REQUIRE(reinterpret_cast<std::uintptr_t>(begin) % system_page == 0);
+    std::vector<unsigned char> pages(static_cast<std::size_t>(layer.bytes()) / system_page);
+    REQUIRE(mincore(begin, pages.size() * system_page, pages.data()) == 0);
+    return static_cast<Index>(system_page) *
+           std::count_if(pages.begin(), pages.end(), [](auto page) { return page & 1; });
+  };
+  const Index page_bytes = layer.bytes() / 16;
+  for (Index page = 1; page <= 16; ++page)
+    for (const Matrix<float>* x : {&one, &rest}) {
+      attnStep(*x, weights.h[0].attn, layer);
+      CAPTURE(layer.length());
+      const Index resident = residentBytes();
+      CHECK(resident > 0);
+      CHECK(resident <= 2 * page * page_bytes);
+    }
+}
+#endif
+
 TEST_CASE("cache: truncate and clone") {
   const Weights<float> weights(livelyParameters(oddConfig()));
   ModelCache<float> cache(weights);

@@ -106,8 +106,8 @@ LayerCache<Scalar>::LayerCache(Index n_head, Index head_size, Index capacity, St
   if (detail::isQuantized(stored))
     detail::raise<ArgumentError>(
         {"expected a type of floating-point numbers for keys and values, got ", nameOf(stored)});
-  data_ = detail::AlignedBuffer<std::byte>(Access::pages(capacity) * Access::pageElements(n_head, head_size) *
-                                           detail::elementSize<Scalar>(stored));
+  data_ = detail::AlignedBuffer<std::byte>::growing(Access::pages(capacity) * Access::pageElements(n_head, head_size) *
+                                                    detail::elementSize<Scalar>(stored));
 }
 
 template <FloatingScalar Scalar>
