@@ -16,7 +16,7 @@ struct ModelOptions {
   std::optional<std::string> preset;  ///< random weights in place of the files
   std::string weights = "f32";        ///< what weights are stored as
   std::string cache = "f32";          ///< what keys and values are stored as
-  std::optional<int> threads;         ///< one per physical core if absent
+  std::optional<int> threads;         ///< as many as Threads() has if absent
 
   const std::string& name() const { return preset ? *preset : path; }
 
