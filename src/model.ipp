@@ -20,15 +20,15 @@ template Matrix<Scalar> unembed(const Matrix<Scalar>&, const Weights<Scalar>&);
 
 template const RowVector<Scalar>& prefill(std::span<const int>, const Weights<Scalar>&, ModelCache<Scalar>&,
                                           Workspace<Scalar>&, const Observer<Scalar>&);
-template const Matrix<Scalar>& prefill(const std::vector<Chunk<Scalar>>&, const Weights<Scalar>&, Workspace<Scalar>&,
-                                       const Observer<Scalar>&);
+template MatrixView<Scalar> prefill(const std::vector<Chunk<Scalar>>&, const Weights<Scalar>&, Workspace<Scalar>&,
+                                    const Observer<Scalar>&);
 template Matrix<Scalar> prefillLogits(std::span<const int>, const Weights<Scalar>&, ModelCache<Scalar>&,
                                       Workspace<Scalar>&, const Observer<Scalar>&);
 template const RowVector<Scalar>& decodeStep(int, Index, const Weights<Scalar>&, ModelCache<Scalar>&,
                                              Workspace<Scalar>&, const Observer<Scalar>&);
-template const Matrix<Scalar>& decodeStep(std::span<const int>, std::span<const Index>, const Weights<Scalar>&,
-                                          const std::vector<ModelCache<Scalar>*>&, Workspace<Scalar>&,
-                                          const Observer<Scalar>&);
+template MatrixView<Scalar> decodeStep(std::span<const int>, std::span<const Index>, const Weights<Scalar>&,
+                                       const std::vector<ModelCache<Scalar>*>&, Workspace<Scalar>&,
+                                       const Observer<Scalar>&);
 
 template std::vector<Generation> generateTokens(const std::vector<std::vector<int>>&, const GenerateOptions&,
                                                 const Weights<Scalar>&, std::vector<ModelCache<Scalar>>&,

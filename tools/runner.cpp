@@ -78,7 +78,7 @@ Parts Runner::decode() {
   const Stopwatch watch;
   for (Index step = 0; step < workload_.max_tokens; ++step) {
     clock.start();
-    const Matrix<float>& logits = driftless::prefill(chunks, weights_, workspace_, observer);
+    const MatrixView<float> logits = driftless::prefill(chunks, weights_, workspace_, observer);
     for (std::size_t sequence = 0; sequence < caches_.size(); ++sequence)
       next[sequence] = argmax(logits.row(static_cast<Index>(sequence)));
   }

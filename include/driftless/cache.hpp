@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "driftless/config.hpp"
@@ -115,6 +116,13 @@ class ModelCache {
   }
 
   std::vector<LayerCache<Scalar>> layers_;
+};
+
+/// New tokens of one sequence, and the cache that they go on from, at the positions from cache->length() on.
+template <FloatingScalar Scalar>
+struct Chunk {
+  std::span<const int> ids;   ///< at least one
+  ModelCache<Scalar>* cache;  ///< of this sequence alone
 };
 
 }}  // namespace driftless::DRIFTLESS_ABI

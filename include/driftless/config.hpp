@@ -31,6 +31,10 @@ concept FloatingScalar = std::is_same_v<T, float> || std::is_same_v<T, double>;
 template <class Scalar>
 using Matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor | Eigen::DontAlign>;
 
+/// A Matrix in memory of somebody else's.
+template <class Scalar>
+using MatrixView = Eigen::Map<const Matrix<Scalar>>;
+
 /// [cols]: one token's vector.
 template <class Scalar>
 using RowVector = Eigen::Matrix<Scalar, 1, Eigen::Dynamic, Eigen::RowMajor | Eigen::DontAlign>;

@@ -60,27 +60,21 @@ template <FloatingScalar Scalar>
 Matrix<Scalar> prefillLogits(std::span<const int> promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
                              Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer = {});
 
-/// New tokens of one sequence, and the cache that they go on from, at the positions from cache->length() on.
-template <FloatingScalar Scalar>
-struct Chunk {
-  std::span<const int> ids;   ///< at least one
-  ModelCache<Scalar>* cache;  ///< of this sequence alone
-};
-
 /// As prefill, for several sequences at once, each with a cache of its own: logits [B, V], row b of chunks[b]'s last
-/// id, which stay in the workspace until its next step. Each row's bits are those of a sequence run alone.
+/// id. They stay in the workspace until its next step, and what is returned is a view of them: a `Matrix` makes a copy.
+/// Each row's bits are those of a sequence run alone.
 template <FloatingScalar Scalar>
-const Matrix<Scalar>& prefill(const std::vector<Chunk<Scalar>>& chunks, const Weights<Scalar>& weights,
+MatrixView<Scalar> prefill(const std::vector<Chunk<Scalar>>& chunks, const Weights<Scalar>& weights,
+                           Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer = {});
+
+/// Advances several sequences by one token each: ids[b] at positions[b] in caches[b]. Returns a view of logits [B, V]
+/// likewise; row b's bits are those of sequence b run alone. Allocates nothing after a step of as many sequences.
+/// Errors as above, before any cache is written.
+template <FloatingScalar Scalar>
+MatrixView<Scalar> decodeStep(std::span<const int> ids, std::span<const Index> positions,
+                              const Weights<Scalar>& weights, const std::vector<ModelCache<Scalar>*>& caches,
                               Workspace<Scalar>& workspace,
                               const std::type_identity_t<Observer<Scalar>>& observer = {});
-
-/// Advances several sequences by one token each: ids[b] at positions[b] in caches[b]. Returns logits [B, V]; row b's
-/// bits are those of sequence b run alone. Errors as above, before any cache is written.
-template <FloatingScalar Scalar>
-const Matrix<Scalar>& decodeStep(std::span<const int> ids, std::span<const Index> positions,
-                                 const Weights<Scalar>& weights, const std::vector<ModelCache<Scalar>*>& caches,
-                                 Workspace<Scalar>& workspace,
-                                 const std::type_identity_t<Observer<Scalar>>& observer = {});
 
 /// wte[id] + wpe[position], [C]: what enters the first block. Throws ArgumentError for an id or position that the model
 /// does not have.

@@ -67,7 +67,7 @@ TEST_CASE("workspace: one serves caches in turn and in batches, of several model
 
     const std::vector<int> next = {ids[position], ids[position]};
     const std::vector<Index> positions = {one.length(), two.length()};
-    const Matrix<float>& both = decodeStep(next, positions, weights, {&one, &two}, workspace);
+    const MatrixView<float> both = decodeStep(next, positions, weights, {&one, &two}, workspace);
     checkSameBits(both.row(0), decodeStep(next[0], positions[0], weights, one_alone), "first of a batch");
     checkSameBits(both.row(1), decodeStep(next[1], positions[1], weights, two_alone), "second of a batch");
     checkSameBits(decodeStep(wider_ids[position], three.length(), wider, three, workspace),

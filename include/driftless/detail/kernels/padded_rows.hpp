@@ -20,7 +20,7 @@ class PaddedRows {
     rows_ = rows;
     cols_ = cols;
     stride_ = roundUpToLanes(cols);
-    if (rows * stride_ > data_.size()) data_ = AlignedBuffer<Scalar>(rows * stride_);
+    data_.makeRoom(rows * stride_);
   }
 
   Index rows() const { return rows_; }

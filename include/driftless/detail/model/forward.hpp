@@ -207,23 +207,25 @@ Matrix<Scalar> prefillLogits(std::span<const int> promptIds, const Weights<Scala
 }
 
 template <FloatingScalar Scalar>
-const Matrix<Scalar>& prefill(const std::vector<Chunk<Scalar>>& chunks, const Weights<Scalar>& weights,
-                              Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
+MatrixView<Scalar> prefill(const std::vector<Chunk<Scalar>>& chunks, const Weights<Scalar>& weights,
+                           Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
   detail::checkChunks(std::span(chunks), weights);
-  Matrix<Scalar>& logits = workspace.step().batch_logits;
-  logits.resize(static_cast<Index>(chunks.size()), weights.config.vocab_size);
+  detail::AlignedBuffer<Scalar>& logits = workspace.step().batch_logits;
+  const Index B = static_cast<Index>(chunks.size()), V = weights.config.vocab_size;
+  logits.makeRoom(B * V);
   detail::lastLogits(std::span(chunks), weights, workspace, observer, logits.data());
-  return logits;
+  return {logits.data(), B, V};
 }
 
 template <FloatingScalar Scalar>
-const Matrix<Scalar>& decodeStep(std::span<const int> ids, std::span<const Index> positions,
-                                 const Weights<Scalar>& weights, const std::vector<ModelCache<Scalar>*>& caches,
-                                 Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
+MatrixView<Scalar> decodeStep(std::span<const int> ids, std::span<const Index> positions,
+                              const Weights<Scalar>& weights, const std::vector<ModelCache<Scalar>*>& caches,
+                              Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
   if (ids.size() != caches.size() || positions.size() != caches.size())
     detail::raise<ArgumentError>({"decodeStep: expected an id and a position for each of ", caches.size(),
                                   " caches, got ", ids.size(), " ids and ", positions.size(), " positions"});
-  std::vector<Chunk<Scalar>> chunks;
+  std::vector<Chunk<Scalar>>& chunks = workspace.step().chunks;
+  chunks.clear();
   for (std::size_t i = 0; i < caches.size(); ++i) {
     if (caches[i] != nullptr) detail::checkPosition(positions[i], caches[i]->length());
     chunks.push_back({ids.subspan(i, 1), caches[i]});

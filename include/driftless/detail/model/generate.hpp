@@ -78,7 +78,7 @@ std::vector<Generation> generateTokens(const std::vector<std::vector<int>>& prom
     }
     chunks.clear();
     for (detail::Sequence<Scalar>& sequence : running) chunks.push_back(sequence.nextChunk(options.use_cache));
-    const Matrix<Scalar>& logits = prefill(chunks, weights, workspace);
+    const MatrixView<Scalar> logits = prefill(chunks, weights, workspace);
     for (std::size_t row = 0; row < running.size(); ++row) {
       detail::Sequence<Scalar>& sequence = running[row];
       sequence.advance(logits.row(static_cast<Index>(row)), options, onToken);
