@@ -7,8 +7,12 @@
 #include <string>
 #include <string_view>
 
-#include "driftless/detail/threads/threads.hpp"
+#include "driftless/detail/threads/processors.hpp"
 #include "support/temporary_directory.hpp"
+
+#ifdef __linux__
+#include <sched.h>
+#endif
 
 using namespace driftless;
 using namespace driftless::test;
