@@ -18,14 +18,14 @@ template Matrix<Scalar> blockStep(const Matrix<Scalar>&, const Block<Scalar>&, L
 template RowVector<Scalar> embedToken(int, Index, const Weights<Scalar>&);
 template Matrix<Scalar> unembed(const Matrix<Scalar>&, const Weights<Scalar>&);
 
-template const RowVector<Scalar>& prefill(std::span<const int>, const Weights<Scalar>&, ModelCache<Scalar>&,
-                                          Workspace<Scalar>&, const Observer<Scalar>&);
+template const WorkspaceVector<Scalar>& prefill(std::span<const int>, const Weights<Scalar>&, ModelCache<Scalar>&,
+                                                Workspace<Scalar>&, const Observer<Scalar>&);
 template MatrixView<Scalar> prefill(const std::vector<Chunk<Scalar>>&, const Weights<Scalar>&, Workspace<Scalar>&,
                                     const Observer<Scalar>&);
 template Matrix<Scalar> prefillLogits(std::span<const int>, const Weights<Scalar>&, ModelCache<Scalar>&,
                                       Workspace<Scalar>&, const Observer<Scalar>&);
-template const RowVector<Scalar>& decodeStep(int, Index, const Weights<Scalar>&, ModelCache<Scalar>&,
-                                             Workspace<Scalar>&, const Observer<Scalar>&);
+template const WorkspaceVector<Scalar>& decodeStep(int, Index, const Weights<Scalar>&, ModelCache<Scalar>&,
+                                                   Workspace<Scalar>&, const Observer<Scalar>&);
 template MatrixView<Scalar> decodeStep(std::span<const int>, std::span<const Index>, const Weights<Scalar>&,
                                        const std::vector<ModelCache<Scalar>*>&, Workspace<Scalar>&,
                                        const Observer<Scalar>&);

@@ -24,12 +24,9 @@ static_assert(std::is_same_v<Index, std::ptrdiff_t>, "driftless needs Eigen's ow
 template <class T>
 concept FloatingScalar = std::is_same_v<T, float> || std::is_same_v<T, double>;
 
-// Matrices are Eigen's with the option DontAlign. Without it, how Eigen allocates depends on what a file is compiled
-// for, and a matrix that one file allocates could not be freed by another.
-
 /// [rows, cols], row-major: a row is one token's vector, contiguous.
 template <class Scalar>
-using Matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor | Eigen::DontAlign>;
+using Matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 /// A Matrix in memory of somebody else's.
 template <class Scalar>
@@ -37,7 +34,11 @@ using MatrixView = Eigen::Map<const Matrix<Scalar>>;
 
 /// [cols]: one token's vector.
 template <class Scalar>
-using RowVector = Eigen::Matrix<Scalar, 1, Eigen::Dynamic, Eigen::RowMajor | Eigen::DontAlign>;
+using RowVector = Eigen::Matrix<Scalar, 1, Eigen::Dynamic>;
+
+/// [cols]: a RowVector in a workspace, where its memory must not depend on compiler flags, which DontAlign sees to.
+template <class Scalar>
+using WorkspaceVector = Eigen::Matrix<Scalar, 1, Eigen::Dynamic, Eigen::RowMajor | Eigen::DontAlign>;
 
 /// The MLP's non-linearity, by the name of Hugging Face's `activation_function`. `gelu` is the exact one (erf);
 /// `gelu_new` the tanh approximation of the GPT-2 paper's code, also known as gelu_fast and gelu_pytorch_tanh;

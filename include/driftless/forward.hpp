@@ -27,9 +27,9 @@ RowVector<Scalar> prefill(std::span<const int> promptIds, const Weights<Scalar>&
 
 /// The same, computed in a workspace, in which the logits stay until its next step; `auto` makes a copy.
 template <FloatingScalar Scalar>
-const RowVector<Scalar>& prefill(std::span<const int> promptIds, const Weights<Scalar>& weights,
-                                 ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
-                                 const std::type_identity_t<Observer<Scalar>>& observer = {});
+const WorkspaceVector<Scalar>& prefill(std::span<const int> promptIds, const Weights<Scalar>& weights,
+                                       ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
+                                       const std::type_identity_t<Observer<Scalar>>& observer = {});
 
 /// Advances a sequence by one token at `position`, which must be the cache's length: positions are absolute and go on
 /// counting from the prompt. Returns the logits [V] of the next token, as prefill does. Errors as for prefill, and
@@ -43,9 +43,9 @@ RowVector<Scalar> decodeStep(int id, Index position, const Weights<Scalar>& weig
 
 /// The same, computed in a workspace; see prefill. Allocates nothing after the first step.
 template <FloatingScalar Scalar>
-const RowVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
-                                    Workspace<Scalar>& workspace,
-                                    const std::type_identity_t<Observer<Scalar>>& observer = {});
+const WorkspaceVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar>& weights,
+                                          ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
+                                          const std::type_identity_t<Observer<Scalar>>& observer = {});
 
 /// As prefill, but returns the logits of every token: [T, V], row t for what follows promptIds[t].
 template <FloatingScalar Scalar>

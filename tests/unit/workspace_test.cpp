@@ -33,15 +33,15 @@ TEST_CASE("workspace: logits that are computed in one stay in it until its next 
   ModelCache<float> cache(weights), other(weights);
   static_assert(std::is_same_v<decltype(prefill(ids, weights, cache)), RowVector<float>>);
   static_assert(std::is_same_v<decltype(decodeStep(1, 0, weights, cache)), RowVector<float>>);
-  static_assert(std::is_same_v<decltype(prefill(ids, weights, cache, workspace)), const RowVector<float>&>);
-  static_assert(std::is_same_v<decltype(decodeStep(1, 0, weights, cache, workspace)), const RowVector<float>&>);
+  static_assert(std::is_same_v<decltype(prefill(ids, weights, cache, workspace)), const WorkspaceVector<float>&>);
+  static_assert(std::is_same_v<decltype(decodeStep(1, 0, weights, cache, workspace)), const WorkspaceVector<float>&>);
 
-  const RowVector<float>& in_workspace = prefill(shared.first(9), weights, cache, workspace);
+  const WorkspaceVector<float>& in_workspace = prefill(shared.first(9), weights, cache, workspace);
   const RowVector<float> value = prefill(shared.first(9), weights, other);
   checkSameBits(in_workspace, value, "prefill");
   decodeStep(7, 9, weights, other);
   checkSameBits(in_workspace, value, "a step elsewhere");
-  const RowVector<float>& next = decodeStep(7, 9, weights, cache, workspace);
+  const WorkspaceVector<float>& next = decodeStep(7, 9, weights, cache, workspace);
   CHECK(&next == &in_workspace);
   CHECK(in_workspace != value);
 }

@@ -15,10 +15,11 @@
 // ways keep to their own code, and linking fails if a function that one calls and another defines takes or returns the
 // library's types, or a variable has one.
 //
-// The linker does not see a class of the user's with such members. Therefore no public type's layout, and no allocation
-// that one frees, depends on what the compiler was allowed to use: where the versions are the same, such a class works
-// in translation units that were compiled in different ways. So do Matrix and RowVector. Eigen's other types do not, and
-// its functions have one name under all flags: what is computed with those is left to Eigen.
+// The linker does not see a class of the user's with such members. Therefore neither the layout of Weights, the caches,
+// Workspace, Threads, Config, Tokenizer and the files, nor any allocation that they free, depends on what the compiler
+// was allowed to use: where the versions are the same, a class with these works in translation units that were compiled
+// in different ways. Matrix, RowVector and Parameters are not safe in that way: they are made of Eigen's matrices, whose
+// allocation does depend on it (EIGEN_MAX_ALIGN_BYTES), and whose functions have one name under all flags.
 
 #if defined(EIGEN_VECTORIZE_AVX512)
 #define DRIFTLESS_VECTORS avx512

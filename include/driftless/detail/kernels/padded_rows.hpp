@@ -2,7 +2,6 @@
 
 #include "driftless/config.hpp"
 #include "driftless/detail/kernels/aligned_buffer.hpp"
-#include "driftless/detail/kernels/lanes.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 

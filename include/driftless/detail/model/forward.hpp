@@ -133,7 +133,7 @@ class ForwardPass {
     step_.pool.parallelFor(static_cast<Index>(step_.segments.size()), [&](Index index, int) {
       const Segment<Scalar>& segment = step_.segments[static_cast<std::size_t>(index)];
       step_.pool.parallelFor(segment.rows, [&](Index row, int) {  // alone, if there are several segments
-        weights_.wte.columns.addColumn(segment.ids[row], weights_.wpe.row(segment.position + row).data(),
+        weights_.wte.columns.addColumn(segment.ids[row], weights_.wpe.row(segment.position + row),
                                        step_.x.row(segment.first_row + row));
       });
     });
@@ -170,21 +170,21 @@ void lastLogits(std::span<const Chunk<Scalar>> chunks, const Weights<Scalar>& we
 }  // namespace detail
 
 template <FloatingScalar Scalar>
-const RowVector<Scalar>& prefill(std::span<const int> promptIds, const Weights<Scalar>& weights,
-                                 ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
-                                 const std::type_identity_t<Observer<Scalar>>& observer) {
+const WorkspaceVector<Scalar>& prefill(std::span<const int> promptIds, const Weights<Scalar>& weights,
+                                       ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
+                                       const std::type_identity_t<Observer<Scalar>>& observer) {
   const Chunk<Scalar> chunk{promptIds, &cache};
   detail::checkChunk(chunk, weights);
-  RowVector<Scalar>& logits = workspace.step().logits;
+  WorkspaceVector<Scalar>& logits = workspace.step().logits;
   logits.resize(weights.config.vocab_size);
   detail::lastLogits(std::span(&chunk, 1), weights, workspace, observer, logits.data());
   return logits;
 }
 
 template <FloatingScalar Scalar>
-const RowVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
-                                    Workspace<Scalar>& workspace,
-                                    const std::type_identity_t<Observer<Scalar>>& observer) {
+const WorkspaceVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar>& weights,
+                                          ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
+                                          const std::type_identity_t<Observer<Scalar>>& observer) {
   detail::checkPosition(position, cache.length());
   return prefill(std::span(&id, 1), weights, cache, workspace, observer);
 }
@@ -240,7 +240,7 @@ RowVector<Scalar> embedToken(int id, Index position, const Weights<Scalar>& weig
     detail::raise<ArgumentError>(
         {"expected a position from 0 to ", weights.config.n_positions - 1, ", got ", position});
   RowVector<Scalar> out(weights.config.n_embd);
-  weights.wte.columns.addColumn(id, weights.wpe.row(position).data(), out.data());
+  weights.wte.columns.addColumn(id, weights.wpe.row(position), out.data());
   return out;
 }
 

@@ -62,20 +62,18 @@ struct Packer {
   StoredType stored;
   ThreadPool& pool;
   Arena& arena;
-  Index plain_bytes = 0;  ///< of tensors outside the arena
 
   /// Each returns false if a number is beyond what the stored type can hold.
-  bool pack(const TensorView& tensor, RowVector<Scalar>& vector) {
-    vector.setZero(roundUpToLanes(tensor.cols));
-    plain_bytes += vector.size() * static_cast<Index>(sizeof(Scalar));
+  bool pack(const TensorView& tensor, AlignedBuffer<Scalar>& vector) {
+    vector = AlignedBuffer<Scalar>(roundUpToLanes(tensor.cols), arena);
+    std::fill_n(vector.data(), vector.size(), Scalar(0));
     readElements(tensor, 0, 0, tensor.cols, vector.data());
     return true;
   }
 
-  bool pack(const TensorView& tensor, Matrix<Scalar>& matrix) {
+  bool pack(const TensorView& tensor, PaddedRows<Scalar>& matrix) {
     matrix.resize(tensor.rows, tensor.cols);
-    plain_bytes += matrix.size() * static_cast<Index>(sizeof(Scalar));
-    for (Index row = 0; row < tensor.rows; ++row) readElements(tensor, row, 0, tensor.cols, matrix.row(row).data());
+    for (Index row = 0; row < tensor.rows; ++row) readElements(tensor, row, 0, tensor.cols, matrix.row(row));
     return true;
   }
 
@@ -123,9 +121,13 @@ template <class Scalar>
 Index arenaBytes(const Embedding<Scalar>&, Index rows, Index cols, StoredType stored) {
   return PackedMatrix<Scalar>::bytesFor(cols, rows, stored);
 }
-template <class Plain>
-Index arenaBytes(const Eigen::PlainObjectBase<Plain>&, Index, Index, StoredType) {
-  return 0;
+template <class Scalar>
+Index arenaBytes(const AlignedBuffer<Scalar>&, Index, Index cols, StoredType) {
+  return Arena::bytesFor<Scalar>(roundUpToLanes(cols));
+}
+template <class Scalar>
+Index arenaBytes(const PaddedRows<Scalar>&, Index, Index, StoredType) {
+  return 0;  // memory of its own
 }
 
 /// Views of the parameters' own memory, by name.
@@ -166,7 +168,7 @@ Weights<Scalar>::Weights(const Config& model_config, bool has_lm_head, const Ten
       detail::raise<ArgumentError>(
           {name, ": expected numbers that the stored type of the weights can hold, found larger ones"});
   });
-  bytes_ = arena_bytes + packer.plain_bytes;
+  bytes_ = arena_bytes + wpe.bytes();
 
   const auto describe = [&](LayerNorm<Scalar>& norm) {
     norm.width = config.n_embd;

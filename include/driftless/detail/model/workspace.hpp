@@ -38,7 +38,7 @@ struct Step {
   PaddedRows<Scalar> hidden = {};  ///< [T, n_inner] the MLP's hidden layer
   PaddedRows<Scalar> scores = {};  ///< [threads * kTileRows, positions + D padded] attention of one tile per thread
   PaddedRows<Scalar> last = {};    ///< [B, C] normed of each sequence's last row
-  RowVector<Scalar> logits = {};   ///< [V] of one sequence
+  WorkspaceVector<Scalar> logits = {};      ///< [V] of one sequence
   AlignedBuffer<Scalar> batch_logits = {};  ///< [B, V] of several, row after row
   std::vector<Chunk<Scalar>> chunks = {};   ///< of a decode step of several
 
