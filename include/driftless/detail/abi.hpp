@@ -18,8 +18,8 @@
 // The linker does not see a class of the user's with such members. Therefore neither the layout of Weights, the caches,
 // Workspace, Threads, Config, Tokenizer and the files, nor any allocation that they free, depends on what the compiler
 // was allowed to use: where the versions are the same, a class with these works in translation units that were compiled
-// in different ways. Matrix, RowVector and Parameters are not safe in that way: they are made of Eigen's matrices, whose
-// allocation does depend on it (EIGEN_MAX_ALIGN_BYTES), and whose functions have one name under all flags.
+// in different ways. Matrix, RowVector and Parameters are not safe in that way: they are made of Eigen's matrices,
+// whose allocation does depend on it (EIGEN_MAX_ALIGN_BYTES), and whose functions have one name under all flags.
 
 #if defined(EIGEN_VECTORIZE_AVX512)
 #define DRIFTLESS_VECTORS avx512

@@ -90,9 +90,9 @@ inline int grantedProcessors(const std::string& root) {
       if (is_version_2) {
         granted = (std::min)(granted, processorsOf(smallFile(folder + "/cpu.max")));
       } else {
-        const std::string quota = smallFile(folder + "/cpu.cfs_quota_us");
-        granted = (std::min)(
-            granted, processorsOf(quota.substr(0, quota.find('\n')) + " " + smallFile(folder + "/cpu.cfs_period_us")));
+        std::string quota = smallFile(folder + "/cpu.cfs_quota_us");
+        quota = quota.substr(0, quota.find('\n')).append(" ").append(smallFile(folder + "/cpu.cfs_period_us"));
+        granted = (std::min)(granted, processorsOf(quota));
       }
       if (group.find('/') == std::string::npos) break;
     }
