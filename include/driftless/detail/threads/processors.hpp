@@ -79,19 +79,21 @@ inline int grantedProcessors(const std::string& root) {
     const std::string line = groups.substr(begin, end - begin);
     const std::size_t colon = line.find(':'), second_colon = line.find(':', colon + 1);
     if (colon == std::string::npos || second_colon == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(colon + 1, second_colon - colon - 1) + ",";
+    const std::string controllers = line.substr(colon, second_colon - colon).replace(0, 1, ",").append(",");
     const bool is_version_2 = controllers == ",,";
     if (!is_version_2 && controllers.find(",cpu,") == std::string::npos) continue;
     // In a container the group can be a name that only the host knows: then the root is what there is.
     std::string group = line.substr(second_colon + 1);
     if (group.find("..") != std::string::npos) group.clear();
     for (;; group.erase(group.rfind('/'))) {
-      const std::string folder = root + (is_version_2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu") + group;
+      std::string folder = root;
+      folder.append(is_version_2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu").append(group);
       if (is_version_2) {
         granted = (std::min)(granted, processorsOf(smallFile(folder + "/cpu.max")));
       } else {
         std::string quota = smallFile(folder + "/cpu.cfs_quota_us");
-        quota = quota.substr(0, quota.find('\n')).append(" ").append(smallFile(folder + "/cpu.cfs_period_us"));
+        quota.resize((std::min)(quota.size(), quota.find('\n')));
+        quota.append(" ").append(smallFile(folder + "/cpu.cfs_period_us"));
         granted = (std::min)(granted, processorsOf(quota));
       }
       if (group.find('/') == std::string::npos) break;
