@@ -18,17 +18,17 @@ template Matrix<Scalar> blockStep(const Matrix<Scalar>&, const Block<Scalar>&, L
 template RowVector<Scalar> embedToken(int, Index, const Weights<Scalar>&);
 template Matrix<Scalar> unembed(const Matrix<Scalar>&, const Weights<Scalar>&);
 
-template const RowVector<Scalar>& prefill(TokenIds, const Weights<Scalar>&, ModelCache<Scalar>&,
-                                          Workspace<Scalar>&, const Observer<Scalar>&);
-template const Matrix<Scalar>& prefill(const std::vector<Chunk<Scalar>>&, const Weights<Scalar>&, Workspace<Scalar>&,
-                                       const Observer<Scalar>&);
+template const WorkspaceVector<Scalar>& prefill(TokenIds, const Weights<Scalar>&, ModelCache<Scalar>&,
+                                                Workspace<Scalar>&, const Observer<Scalar>&);
+template MatrixView<Scalar> prefill(const std::vector<Chunk<Scalar>>&, const Weights<Scalar>&, Workspace<Scalar>&,
+                                    const Observer<Scalar>&);
 template Matrix<Scalar> prefillLogits(TokenIds, const Weights<Scalar>&, ModelCache<Scalar>&,
                                       Workspace<Scalar>&, const Observer<Scalar>&);
-template const RowVector<Scalar>& decodeStep(int, Index, const Weights<Scalar>&, ModelCache<Scalar>&,
-                                             Workspace<Scalar>&, const Observer<Scalar>&);
-template const Matrix<Scalar>& decodeStep(TokenIds, std::span<const Index>, const Weights<Scalar>&,
-                                          const std::vector<ModelCache<Scalar>*>&, Workspace<Scalar>&,
-                                          const Observer<Scalar>&);
+template const WorkspaceVector<Scalar>& decodeStep(int, Index, const Weights<Scalar>&, ModelCache<Scalar>&,
+                                                   Workspace<Scalar>&, const Observer<Scalar>&);
+template MatrixView<Scalar> decodeStep(TokenIds, std::span<const Index>, const Weights<Scalar>&,
+                                       const std::vector<ModelCache<Scalar>*>&, Workspace<Scalar>&,
+                                       const Observer<Scalar>&);
 
 template void checkLogits(const Eigen::Ref<const RowVector<Scalar>>&, Index, const Weights<Scalar>&);
 template std::vector<Generation> generateTokens(Prompts, const GenerateOptions&,

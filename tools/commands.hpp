@@ -19,7 +19,7 @@ struct ModelOptions {
   std::optional<std::string> preset;  ///< random weights in place of the files
   std::string weights = "f32";        ///< what weights are stored as
   std::string cache = "f32";          ///< what keys and values are stored as
-  std::optional<int> threads;         ///< one per physical core if absent
+  std::optional<int> threads;         ///< as many as Threads() has if absent
   bool maps_files = true;             ///< see driftless::CheckpointOptions
   bool ignores_extra = false;         ///< likewise
 

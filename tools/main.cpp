@@ -103,7 +103,8 @@ void addFileOptions(CLI::App& command, ModelOptions& model) {
 }
 
 void addThreads(CLI::App& command, std::optional<int>& count) {
-  addWholeNumber(command, "-t,--threads", count, 1, "Threads that compute (default: one per physical core)", 1024);
+  addWholeNumber(command, "-t,--threads", count, 1,
+                 "Threads that compute (default: one per physical core that the process may use)", 1024);
 }
 
 void addPrompt(CLI::App& command, Prompt& prompt) {

@@ -79,7 +79,7 @@ Parts Runner::decode() {
   const Stopwatch watch;
   for (Index step = 0; step < workload_.max_tokens; ++step) {
     clock.start();
-    const Matrix<float>& logits = driftless::prefill(chunks, weights_, workspace_, observer);
+    const MatrixView<float> logits = driftless::prefill(chunks, weights_, workspace_, observer);
     checkAll(logits);  // as generating does
     for (std::size_t sequence = 0; sequence < caches_.size(); ++sequence)
       next[sequence] = argmax(logits.row(static_cast<Index>(sequence)));
@@ -133,13 +133,13 @@ Parts Runner::runFromScratch(Index tokens) {
   PartClock clock(parts);
   const Observer<float> observer{.part = std::ref(clock)};
   const Stopwatch watch;
-  const Matrix<float>& logits = driftless::prefill(chunks, weights_, workspace_, observer);
+  const MatrixView<float> logits = driftless::prefill(chunks, weights_, workspace_, observer);
   parts.total = watch.seconds();
   checkAll(logits);
   return parts;
 }
 
-void Runner::checkAll(const Matrix<float>& logits) const {
+void Runner::checkAll(const MatrixView<float>& logits) const {
   for (std::size_t sequence = 0; sequence < caches_.size(); ++sequence)
     checkLogits(logits.row(static_cast<Index>(sequence)), caches_[sequence].length() - 1, weights_);
 }

@@ -69,7 +69,7 @@ class Runner {
  private:
   Parts runFromScratch(Index tokens);
   /// Throws ArgumentError unless the logits of every sequence are numbers.
-  void checkAll(const Matrix<float>& logits) const;
+  void checkAll(const MatrixView<float>& logits) const;
   double medianSeconds(int repeats, Index position, Index tokens);
 
   const Weights<float>& weights_;

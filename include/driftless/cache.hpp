@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "driftless/config.hpp"
@@ -14,14 +15,20 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 
 namespace detail {
 struct CacheAccess;
+
+inline void checkNewLength(Index length, Index longest) {
+  if (length < 0 || length > longest)
+    raise<ArgumentError>({"truncate: expected a length from 0 to ", longest, ", got ", length});
 }
+}  // namespace detail
 
 /// The keys and values of one layer: a row [C] of each for every position so far, as c_attn computed them,
 /// rounded to the stored type.
 template <FloatingScalar Scalar>
 class LayerCache {
  public:
-  /// Room for `capacity` positions, none of them used. Throws ArgumentError for a type that is for weights only.
+  /// Room for `capacity` positions, none of them used: memory is only taken as they are. Throws ArgumentError for sizes
+  /// that no model has, naming the one, and for a type that is for weights only.
   LayerCache(Index n_head, Index head_size, Index capacity, StoredType stored = StoredType::full);
 
   Index length() const { return length_; }       ///< positions so far
@@ -38,8 +45,7 @@ class LayerCache {
 
   /// Forgets all positions from `length` on. Throws ArgumentError if there are fewer.
   void truncate(Index length) {
-    if (length < 0 || length > length_)
-      detail::raise<ArgumentError>({"truncate: expected a length from 0 to ", length_, ", got ", length});
+    detail::checkNewLength(length, length_);
     length_ = length;
   }
 
@@ -65,6 +71,7 @@ class ModelCache {
   /// An empty cache for as many positions as the model has. Throws ArgumentError for a type that is for weights only.
   explicit ModelCache(const Weights<Scalar>& weights, StoredType stored = StoredType::full) {
     const Config& config = weights.config;
+    checkConfig(config);  // the member is public
     for (Index layer = 0; layer < config.n_layer; ++layer)
       layers_.emplace_back(config.n_head, config.headSize(), config.n_positions, stored);
   }
@@ -88,6 +95,7 @@ class ModelCache {
 
   /// Forgets all positions from `length` on. Throws ArgumentError if there are fewer.
   void truncate(Index length) {
+    for (const LayerCache<Scalar>& layer : layers_) detail::checkNewLength(length, layer.length());
     for (LayerCache<Scalar>& layer : layers_) layer.truncate(length);
   }
 
@@ -108,6 +116,14 @@ class ModelCache {
   }
 
   std::vector<LayerCache<Scalar>> layers_;
+};
+
+/// New tokens of one sequence, and the cache that they go on from, at the positions from cache->length() on. Neither is
+/// owned; both must live until the step ends.
+template <FloatingScalar Scalar>
+struct Chunk {
+  std::span<const int> ids;   ///< at least one
+  ModelCache<Scalar>* cache;  ///< of this sequence alone
 };
 
 }}  // namespace driftless::DRIFTLESS_ABI

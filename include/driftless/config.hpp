@@ -2,6 +2,7 @@
 
 #include <Eigen/Core>
 #include <cmath>
+#include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <string_view>
@@ -18,6 +19,7 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 
 /// Counts, sizes and positions: signed, as Eigen's are.
 using Index = Eigen::Index;
+static_assert(std::is_same_v<Index, std::ptrdiff_t>, "driftless needs Eigen's own EIGEN_DEFAULT_DENSE_INDEX_TYPE");
 
 /// The types that a model can compute in.
 template <class T>
@@ -27,9 +29,17 @@ concept FloatingScalar = std::is_same_v<T, float> || std::is_same_v<T, double>;
 template <class Scalar>
 using Matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
+/// A Matrix in memory of somebody else's.
+template <class Scalar>
+using MatrixView = Eigen::Map<const Matrix<Scalar>>;
+
 /// [cols]: one token's vector.
 template <class Scalar>
 using RowVector = Eigen::Matrix<Scalar, 1, Eigen::Dynamic>;
+
+/// [cols]: a RowVector in a workspace, where its memory must not depend on compiler flags, which DontAlign sees to.
+template <class Scalar>
+using WorkspaceVector = Eigen::Matrix<Scalar, 1, Eigen::Dynamic, Eigen::RowMajor | Eigen::DontAlign>;
 
 /// The MLP's non-linearity, by the name of Hugging Face's `activation_function`. `gelu` is the exact one (erf);
 /// `gelu_new` the tanh approximation of the GPT-2 paper's code, also known as gelu_fast, gelu_accurate,
@@ -74,6 +84,17 @@ struct Config {
            left.scale_attn_by_inverse_layer_idx == right.scale_attn_by_inverse_layer_idx;
   }
 };
+
+namespace detail {
+
+/// Bounds on a model's sizes: generous, and such that neither its weights nor its cache (2 L N C scalars) have more
+/// bytes than a 64-bit Index can count.
+inline constexpr Index kMostVocabulary = Index{1} << 24;
+inline constexpr Index kMostPositions = Index{1} << 20;
+inline constexpr Index kMostWidth = Index{1} << 20;
+inline constexpr Index kMostLayers = Index{1} << 12;
+
+}  // namespace detail
 
 /// Throws ConfigError, naming the key, if the sizes cannot describe a model.
 void checkConfig(const Config& config);

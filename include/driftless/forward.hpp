@@ -27,9 +27,9 @@ RowVector<Scalar> prefill(TokenIds promptIds, const Weights<Scalar>& weights, Mo
 
 /// The same, computed in a workspace, in which the logits stay until its next step or its end; `auto` makes a copy.
 template <FloatingScalar Scalar>
-const RowVector<Scalar>& prefill(TokenIds promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
-                                 Workspace<Scalar>& workspace,
-                                 const std::type_identity_t<Observer<Scalar>>& observer = {});
+const WorkspaceVector<Scalar>& prefill(TokenIds promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
+                                       Workspace<Scalar>& workspace,
+                                       const std::type_identity_t<Observer<Scalar>>& observer = {});
 
 /// Advances a sequence by one token at `position`, which must be the cache's length: positions are absolute and go on
 /// counting from the prompt. Returns the logits [V] of the next token, as prefill does. Errors as for prefill, and
@@ -43,9 +43,9 @@ RowVector<Scalar> decodeStep(int id, Index position, const Weights<Scalar>& weig
 
 /// The same, computed in a workspace; see prefill. Allocates nothing after the first step.
 template <FloatingScalar Scalar>
-const RowVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
-                                    Workspace<Scalar>& workspace,
-                                    const std::type_identity_t<Observer<Scalar>>& observer = {});
+const WorkspaceVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar>& weights,
+                                          ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
+                                          const std::type_identity_t<Observer<Scalar>>& observer = {});
 
 /// As prefill, but returns the logits of every token: [T, V], row t for what follows promptIds[t].
 template <FloatingScalar Scalar>
@@ -60,27 +60,20 @@ template <FloatingScalar Scalar>
 Matrix<Scalar> prefillLogits(TokenIds promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
                              Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer = {});
 
-/// New tokens of one sequence, and the cache that they go on from, at the positions from cache->length() on. Neither is
-/// owned; both must live until the step ends.
-template <FloatingScalar Scalar>
-struct Chunk {
-  std::span<const int> ids;   ///< at least one
-  ModelCache<Scalar>* cache;  ///< of this sequence alone
-};
-
 /// As prefill, for several sequences at once, each with a cache of its own: logits [B, V], row b of chunks[b]'s last
-/// id, which stay in the workspace until its next step. Each row's bits are those of a sequence run alone.
+/// id. They stay in the workspace until its next step, and what is returned is a view of them: a `Matrix` makes a copy.
+/// Each row's bits are those of a sequence run alone.
 template <FloatingScalar Scalar>
-const Matrix<Scalar>& prefill(const std::vector<Chunk<Scalar>>& chunks, const Weights<Scalar>& weights,
-                              Workspace<Scalar>& workspace,
-                              const std::type_identity_t<Observer<Scalar>>& observer = {});
+MatrixView<Scalar> prefill(const std::vector<Chunk<Scalar>>& chunks, const Weights<Scalar>& weights,
+                           Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer = {});
 
-/// Advances several sequences by one token each: ids[b] at positions[b] in caches[b]. Returns logits [B, V]; row b's
-/// bits are those of sequence b run alone. Errors as above, before any cache is written.
+/// Advances several sequences by one token each: ids[b] at positions[b] in caches[b]. Returns a view of logits [B, V]
+/// likewise; row b's bits are those of sequence b run alone. Allocates nothing after a step of as many sequences.
+/// Errors as above, before any cache is written.
 template <FloatingScalar Scalar>
-const Matrix<Scalar>& decodeStep(TokenIds ids, std::span<const Index> positions, const Weights<Scalar>& weights,
-                                 const std::vector<ModelCache<Scalar>*>& caches, Workspace<Scalar>& workspace,
-                                 const std::type_identity_t<Observer<Scalar>>& observer = {});
+MatrixView<Scalar> decodeStep(TokenIds ids, std::span<const Index> positions, const Weights<Scalar>& weights,
+                              const std::vector<ModelCache<Scalar>*>& caches, Workspace<Scalar>& workspace,
+                              const std::type_identity_t<Observer<Scalar>>& observer = {});
 
 /// wte[id] + wpe[position], [C]: what enters the first block. Throws ArgumentError for an id or position that the model
 /// does not have.

@@ -80,10 +80,11 @@ RowVector<Scalar> softmax(const RowVector<Scalar>& scores) {
 }  // namespace reference
 
 /// The causal mask for T tokens, to be added to scores [T, T]: 0 where the key's position (column) is not after the
-/// query's (row), minus infinity where it is. `reference::attention` leaves out what it would mask, which is the same
-/// unless a score or value is infinite or NaN.
+/// query's (row), minus infinity where it is. Throws ArgumentError for T below 0. `reference::attention` leaves out
+/// what it would mask, which is the same unless a score or value is infinite or NaN.
 template <class Scalar = float>
 Matrix<Scalar> buildCausalMask(Index T) {
+  if (T < 0) detail::raise<ArgumentError>({"buildCausalMask: expected T of 0 or more, got ", T});
   Matrix<Scalar> mask = Matrix<Scalar>::Zero(T, T);
   mask.template triangularView<Eigen::StrictlyUpper>().setConstant(-std::numeric_limits<Scalar>::infinity());
   return mask;
@@ -142,10 +143,13 @@ Matrix<Scalar> embed(TokenIds ids, const Parameters<Scalar>& parameters) {
   return x;
 }
 
-/// The residual stream x [T, C] after block `layer`.
+/// The residual stream x [T, C] after block `layer`. Throws ArgumentError if there is no such block.
 template <class Scalar>
 Matrix<Scalar> block(Matrix<Scalar> x, const Parameters<Scalar>& parameters, Index layer) {
   const Config& config = parameters.config;
+  if (layer < 0 || layer >= static_cast<Index>(parameters.h.size()))
+    detail::raise<ArgumentError>(
+        {"block: expected a layer from 0 to ", static_cast<Index>(parameters.h.size()) - 1, ", got ", layer});
   const BlockParameters<Scalar>& h = parameters.h[static_cast<std::size_t>(layer)];
   x += attention(layerNorm(x, h.ln_1, config.layer_norm_epsilon), h.attn, config, layer);
   x += mlp(layerNorm(x, h.ln_2, config.layer_norm_epsilon), h.mlp, config.activation_function);

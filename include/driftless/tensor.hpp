@@ -9,6 +9,8 @@
 
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
+#include "driftless/detail/messages.hpp"
+#include "driftless/error.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI {
 
@@ -48,9 +50,14 @@ bool convertElements(const TensorView& tensor, Index row, Index col, Index count
 }  // namespace detail
 
 /// Writes `count` elements of one row, from column `col` on and converted to Scalar, to `out`. False if one of them is
-/// finite and beyond Scalar's range. The dtype must not be `other`.
+/// finite and beyond Scalar's range. Throws ArgumentError for elements that the tensor does not have, or whose dtype is
+/// `other`.
 template <FloatingScalar Scalar>
 bool readElements(const TensorView& tensor, Index row, Index col, Index count, Scalar* out) {
+  if (row < 0 || row >= tensor.rows || col < 0 || count < 0 || count > tensor.cols - col || tensor.data == nullptr)
+    detail::raise<ArgumentError>({"readElements: expected elements of a tensor of shape ",
+                                  detail::shapeText({tensor.rows, tensor.cols}), ", got ", count, " in row ", row,
+                                  " from column ", col, " on"});
   switch (tensor.dtype) {
     case DType::F64:
       return detail::convertElements<double>(tensor, row, col, count, out);
@@ -61,7 +68,7 @@ bool readElements(const TensorView& tensor, Index row, Index col, Index count, S
     case DType::BF16:
       return detail::convertElements<Eigen::bfloat16>(tensor, row, col, count, out);
     case DType::other:
-      break;
+      detail::raise<ArgumentError>({"readElements: expected dtype F64, F32, F16 or BF16, got other"});
   }
   return false;
 }

@@ -15,7 +15,8 @@ class ThreadPool;
 /// How many threads there are changes the time that a step takes and nothing else.
 class Threads {
  public:
-  /// One thread per physical core. Throws as below.
+  /// One thread per physical core; on Linux fewer if the process may run on fewer processors, or if its control group
+  /// grants less processor time. Throws as below.
   Threads();
 
   /// Throws ArgumentError unless 1 <= count <= 1024, Error if the system has no more threads to give.

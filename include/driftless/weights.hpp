@@ -8,6 +8,7 @@
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
 #include "driftless/detail/kernels/packed_matrix.hpp"
+#include "driftless/detail/kernels/padded_rows.hpp"
 #include "driftless/parameters.hpp"
 #include "driftless/stored_type.hpp"
 #include "driftless/tensor.hpp"
@@ -18,17 +19,17 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 /// A LayerNorm's gain and shift, each [C] and padded with zeros to whole lanes.
 template <class Scalar>
 struct LayerNorm {
-  RowVector<Scalar> weight;  ///< gain
-  RowVector<Scalar> bias;    ///< shift
-  Index width = 0;           ///< C
-  Scalar epsilon = 0;        ///< added to the variance
+  detail::AlignedBuffer<Scalar> weight;  ///< gain
+  detail::AlignedBuffer<Scalar> bias;    ///< shift
+  Index width = 0;                       ///< C
+  Scalar epsilon = 0;                    ///< added to the variance
 };
 
 /// y = x * weight + bias; the bias is padded with zeros to whole lanes.
 template <class Scalar>
 struct Linear {
   detail::PackedMatrix<Scalar> weight;  ///< [in, out]
-  RowVector<Scalar> bias;               ///< [out]
+  detail::AlignedBuffer<Scalar> bias;   ///< [out]
 };
 
 /// One layer's attention sublayer.
@@ -109,7 +110,7 @@ struct Weights {
   StoredType stored;                         ///< what the matrices are stored as
   Threads threads;                           ///< they run steps that are given no workspace
   Embedding<Scalar> wte;                     ///< token embedding
-  Matrix<Scalar> wpe;                        ///< [N, C] position embedding
+  detail::PaddedRows<Scalar> wpe;            ///< [N, C] position embedding
   std::vector<Block<Scalar>> h;              ///< L blocks
   LayerNorm<Scalar> ln_f;                    ///< after the last block
   std::optional<Embedding<Scalar>> lm_head;  ///< output weights; absent if they are tied to wte

@@ -14,8 +14,8 @@ struct Step;
 }
 
 /// What steps compute in: threads, room for intermediate results, and the logits of the last step. It serves any number
-/// of caches, one step at a time. Its room grows with the largest step and is kept: a step of one sequence allocates
-/// nothing if one before it had as many rows.
+/// of caches, one step at a time. Its room grows with the largest step and is kept: a step allocates nothing if one
+/// before it, of the same model, had as many rows and sequences.
 template <FloatingScalar Scalar = float>
 class Workspace {
  public:

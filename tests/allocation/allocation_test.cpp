@@ -91,6 +91,33 @@ TEST_CASE("in a workspace, a step no larger than one before it allocates nothing
         }) == 0);
 }
 
+TEST_CASE("in a workspace, a decode step of several sequences allocates nothing after one of as many") {
+  const Weights<float> weights(livelyParameters(smallConfig(136, 2, 130, 300, 200)));
+  std::vector<ModelCache<float>> caches;
+  for (int i = 0; i < 4; ++i) caches.emplace_back(weights);
+  std::vector<ModelCache<float>*> running;
+  std::vector<int> ids;
+  std::vector<Index> positions;
+  const auto run = [&](std::size_t count) {
+    running.resize(count);
+    ids.assign(count, 7);
+    positions.resize(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      running[i] = &caches[i];
+      positions[i] = caches[i].length();
+    }
+  };
+  Workspace<float> workspace{Threads(2)};
+  run(4);
+  decodeStep(ids, positions, weights, running, workspace);
+  CHECK(allocationsOf([&] {
+          for (const std::size_t count : {4u, 3u, 1u, 2u, 4u, 4u}) {
+            run(count);
+            decodeStep(ids, positions, weights, running, workspace);
+          }
+        }) == 0);
+}
+
 TEST_CASE("the count sees what is allocated") {
   const long before = allocations;
   const std::vector<int> something(10);

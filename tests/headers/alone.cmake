@@ -35,7 +35,7 @@ foreach(header ${headers})
   list(APPEND libraries ${includes})
 endforeach()
 list(REMOVE_DUPLICATES libraries)
-list(FILTER libraries EXCLUDE REGEX "windows\\.h|immintrin\\.h|arm_neon\\.h")
+list(FILTER libraries EXCLUDE REGEX "windows\\.h|immintrin\\.h|arm_neon\\.h|the rest is left out")
 list(JOIN libraries "\n" libraries)
 set(macros "")
 foreach(macro "min(a, b) ((a) < (b) ? (a) : (b))" "max(a, b) ((a) > (b) ? (a) : (b))" near far "small char" "ERROR 0"

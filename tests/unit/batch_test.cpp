@@ -55,7 +55,7 @@ TEST_CASE("batch: prompts of different lengths, prefilled together and decoded t
     for (const std::vector<int>& sequence : sequences) expected.push_back(alone(sequence));
     for (std::size_t i = 0; i < sequences.size(); ++i)
       chunks.push_back({std::span(sequences[i]).first(lengths[i]), &caches[i]});
-    const Matrix<float>& first = prefill(chunks, weights, workspace);
+    const MatrixView<float> first = prefill(chunks, weights, workspace);
     for (std::size_t i = 0; i < sequences.size(); ++i)
       checkSameBits(first.row(static_cast<Index>(i)), expected[i].row(static_cast<Index>(lengths[i]) - 1),
                     "prefill of sequence " + std::to_string(i));
@@ -72,7 +72,7 @@ TEST_CASE("batch: prompts of different lengths, prefilled together and decoded t
         running.push_back(&caches[i]);
         who.push_back(i);
       }
-      const Matrix<float>& logits = decodeStep(ids, positions, weights, running, workspace);
+      const MatrixView<float> logits = decodeStep(ids, positions, weights, running, workspace);
       for (std::size_t row = 0; row < who.size(); ++row) {
         const std::size_t i = who[row];
         checkSameBits(logits.row(static_cast<Index>(row)), expected[i].row(static_cast<Index>(lengths[i])),
@@ -92,7 +92,7 @@ TEST_CASE("batch: prompts that together are longer than one piece of a step") {
   std::vector<Chunk<float>> chunks;
   for (std::size_t i = 0; i < prompts.size(); ++i) chunks.push_back({prompts[i], &caches[i]});
   Workspace<float> workspace;
-  const Matrix<float>& together = prefill(chunks, weights, workspace);
+  const MatrixView<float> together = prefill(chunks, weights, workspace);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     ModelCache<float> cache(weights);
     checkSameBits(together.row(static_cast<Index>(i)), prefill(prompts[i], weights, cache),

@@ -2,13 +2,23 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
 
+#ifdef __linux__
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
 #include "driftless/attention.hpp"
 #include "driftless/block.hpp"
+#include "driftless/detail/model/cache.hpp"
 #include "driftless/forward.hpp"
 #include "support/random_models.hpp"
 #include "support/tolerance.hpp"
@@ -65,6 +75,27 @@ TEST_CASE("cache: one of another model's shape is refused") {
   }
 }
 
+TEST_CASE("cache: sizes that no model has are refused by name") {
+  constexpr Index kHuge = std::numeric_limits<Index>::max();
+  const auto make = [](Index n_head, Index head_size, Index capacity) {
+    LayerCache<float>(n_head, head_size, capacity);
+  };
+  CHECK_THROWS_WITH_AS(make(1, 4, -100), "LayerCache: expected capacity from 1 to 1048576, got -100", ArgumentError);
+  CHECK_THROWS_WITH_AS(make(0, 4, 16), "LayerCache: expected n_head from 1 to 262144, got 0", ArgumentError);
+  CHECK_THROWS_WITH_AS(make(1, 0, 16), "LayerCache: expected head_size from 1 to 1048576, got 0", ArgumentError);
+  for (const Index bad : {Index{-1}, Index{0}, kHuge / 2, kHuge}) {
+    CHECK_THROWS_AS(make(bad, 4, 16), ArgumentError);
+    CHECK_THROWS_AS(make(1, bad, 16), ArgumentError);
+    CHECK_THROWS_AS(make(1, 4, bad), ArgumentError);
+  }
+  // Each is in range; their product in bytes would be zero again if it overflowed.
+  CHECK_THROWS_AS(make(Index{1} << 20, Index{1} << 20, Index{1} << 20), ArgumentError);
+
+  Weights<float> weights(livelyParameters(oddConfig()));
+  weights.config.n_head = 0;
+  CHECK_THROWS_WITH_AS(ModelCache<float>{weights}, "n_head: expected 1 to 20, got 0", ConfigError);
+}
+
 TEST_CASE("cache: layers that are out of step are refused") {
   const Weights<float> weights(livelyParameters(oddConfig()));
   ModelCache<float> cache(weights);
@@ -72,6 +103,9 @@ TEST_CASE("cache: layers that are out of step are refused") {
   attnStep(x, weights.h[1].attn, cache.layer(1));
   CHECK_THROWS_WITH_AS(decodeStep(1, 0, weights, cache),
                        "the cache's layers are out of step: layer 0 holds 0 positions, layer 1 holds 2", ArgumentError);
+  attnStep(x, weights.h[0].attn, cache.layer(0));
+  CHECK_THROWS_WITH_AS(cache.truncate(1), "truncate: expected a length from 0 to 0, got 1", ArgumentError);
+  CHECK(cache.layer(0).length() == 2);
 }
 
 TEST_CASE("cache: a layer that there is not is refused") {
@@ -94,6 +128,9 @@ TEST_CASE("cache: a step of one layer checks its shapes before it writes") {
   CHECK_THROWS_AS(mlp(wide, block.mlp), ArgumentError);
   CHECK_THROWS_AS(unembed(wide, weights), ArgumentError);
   CHECK_THROWS_AS(attnStep(x, block.attn, narrow), ArgumentError);
+  const Matrix<float> no_columns(3, 0);
+  CHECK_THROWS_WITH_AS(attnStep(no_columns, Attention<float>(), layer),
+                       "expected attention with n_head of 1 or more, got 0", ArgumentError);
   const Matrix<float> many = Matrix<float>::Ones(17, 20);
   CHECK_THROWS_WITH_AS(blockStep(many, block, layer), "expected at most 16 more rows for this cache, got 17",
                        ContextFull);
@@ -101,6 +138,33 @@ TEST_CASE("cache: a step of one layer checks its shapes before it writes") {
   CHECK_THROWS_AS(embedToken(259, 0, weights), ArgumentError);
   CHECK_THROWS_AS(embedToken(0, 16, weights), ArgumentError);
 }
+
+#ifdef __linux__
+TEST_CASE("cache: it takes no more than twice the memory of the pages in use") {
+  const std::uintptr_t system_page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const Matrix<float> one = Matrix<float>::Ones(1, 768), rest = Matrix<float>::Ones(63, 768);
+  const Weights<float> weights(randomParameters<float>(smallConfig(768, 12, 1, 1, 1024, 1), 1));
+  ModelCache<float> cache(weights);
+  LayerCache<float>& layer = cache.layer(0);
+  const auto residentBytes = [&] {
+    void* const begin = const_cast<std::byte*>(detail::CacheAccess::keys(layer, 0, 0));
+    REQUIRE(reinterpret_cast<std::uintptr_t>(begin) % system_page == 0);
+    std::vector<unsigned char> pages(static_cast<std::size_t>(layer.bytes()) / system_page);
+    REQUIRE(mincore(begin, pages.size() * system_page, pages.data()) == 0);
+    return static_cast<Index>(system_page) *
+           std::count_if(pages.begin(), pages.end(), [](auto page) { return page & 1; });
+  };
+  const Index page_bytes = layer.bytes() / 16;
+  for (Index page = 1; page <= 16; ++page)
+    for (const Matrix<float>* x : {&one, &rest}) {
+      attnStep(*x, weights.h[0].attn, layer);
+      CAPTURE(layer.length());
+      const Index resident = residentBytes();
+      CHECK(resident > 0);
+      CHECK(resident <= 2 * page * page_bytes);
+    }
+}
+#endif
 
 TEST_CASE("cache: truncate and clone") {
   const Weights<float> weights(livelyParameters(oddConfig()));

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cstddef>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
@@ -139,4 +140,15 @@ TEST_CASE("json: a value is named by its place") {
   CHECK(nameAt(text, {"model", "merges", "1", "1"}) == "file: key 'model.merges[1][1]'");
   CHECK(nameAt(text, {"x", "0"}) == "file: key 'x[0]'");
   CHECK(nameAt("[1]", {"0"}) == "file: key '[0]'");
+}
+
+TEST_CASE("messages: a path is UTF-8, also of characters and halves that are no text") {
+  using driftless::detail::utf8Text;
+  CHECK(utf8Text(std::string_view("a/\xff")) == "a/\xff");
+  CHECK(utf8Text(std::u16string_view(u"C:\\m\u00F6del\\\u4E2D\U0001F600")) == "C:\\m\u00F6del\\\u4E2D\U0001F600");
+  CHECK(utf8Text(std::u16string_view(u"")) == "");
+  const char16_t halves[] = {u'a', 0xD800, u'b', 0xDC00, 0xDBFF, 0xDFFF, 0xDC00, 0xD800};
+  CHECK(utf8Text(std::u16string_view(halves, 8)) == "a\uFFFDb\uFFFD\U0010FFFF\uFFFD\uFFFD");
+  CHECK(driftless::detail::pathText(std::filesystem::path("some") / "where") ==
+        (std::filesystem::path("some") / "where").string());
 }

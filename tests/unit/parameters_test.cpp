@@ -3,9 +3,14 @@
 #include <doctest/doctest.h>
 
 #include <cstddef>
+#include <limits>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "driftless/reference.hpp"
+#include "driftless/tensor.hpp"
 #include "driftless/weights.hpp"
 #include "support/random_models.hpp"
 
@@ -80,6 +85,28 @@ TEST_CASE("parameters: empty ones have every tensor, without numbers") {
   }
 }
 
+TEST_CASE("parameters: sizes that cannot describe a model are refused by name, before any are allocated") {
+  constexpr Index kHuge = std::numeric_limits<Index>::max();
+  const std::pair<const char*, Index Config::*> sizes[] = {{"vocab_size", &Config::vocab_size},
+                                                           {"n_positions", &Config::n_positions},
+                                                           {"n_embd", &Config::n_embd},
+                                                           {"n_layer", &Config::n_layer},
+                                                           {"n_head", &Config::n_head}};
+  for (const auto& [name, size] : sizes)
+    for (const Index bad : {Index{-1}, Index{0}, kHuge / 2, kHuge}) {
+      Config config = oddConfig();
+      config.*size = bad;
+      const doctest::Contains named((std::string(name) + ": expected").c_str());
+      CHECK_THROWS_WITH_AS(checkConfig(config), named, ConfigError);
+      CHECK_THROWS_WITH_AS(emptyParameters<float>(config, false), named, ConfigError);
+      CHECK_THROWS_WITH_AS(randomParameters<float>(config, 1), named, ConfigError);
+      CHECK_THROWS_WITH_AS(modelTensors(config, false), named, ConfigError);
+    }
+  Config config = oddConfig();
+  config.n_inner = 0;
+  CHECK_THROWS_WITH_AS(checkConfig(config), "n_inner: expected 1 to 4194304, got 0", ConfigError);
+}
+
 TEST_CASE("weights: matrices of the wrong shape are refused by name") {
   Parameters<float> parameters = livelyParameters(oddConfig());
   parameters.h[1].attn.c_attn.weight.resize(60, 20);
@@ -98,4 +125,38 @@ TEST_CASE("weights: a tensor of the wrong shape from its source is refused by na
   };
   CHECK_THROWS_WITH_AS((Weights<float>(config, false, padded)), "wte.weight: expected shape [259, 20], got [272, 20]",
                        ArgumentError);
+}
+
+TEST_CASE("weights: a tensor without numbers from its source is refused by name") {
+  const std::vector<float> numbers(259 * 20, 0.0f);
+  const auto* const data = reinterpret_cast<const std::byte*>(numbers.data());
+  const auto load = [](DType dtype, const std::byte* from) {
+    Weights<float>(oddConfig(), false, [=](const std::string&) -> TensorView { return {dtype, 259, 20, from}; });
+  };
+  CHECK_THROWS_WITH_AS(load(DType::other, data),
+                       "wte.weight: expected numbers of dtype F64, F32, F16 or BF16, got other", ArgumentError);
+  CHECK_THROWS_WITH_AS(load(DType::F32, nullptr),
+                       "wte.weight: expected numbers of dtype F64, F32, F16 or BF16, got none", ArgumentError);
+}
+
+TEST_CASE("tensor: elements that it does not have are refused") {
+  constexpr Index kHuge = std::numeric_limits<Index>::max();
+  const std::vector<float> numbers = {1, 2, 3, 4, 5, 6};
+  TensorView tensor{DType::F32, 2, 3, reinterpret_cast<const std::byte*>(numbers.data())};
+  float out[3] = {0, 0, 0};
+  readElements(tensor, 1, 1, 2, out);
+  CHECK(out[0] == 5);
+  CHECK(out[1] == 6);
+  const auto read = [&](Index row, Index col, Index count) { readElements(tensor, row, col, count, out); };
+  CHECK_THROWS_WITH_AS(read(2, 0, 1),
+                       "readElements: expected elements of a tensor of shape [2, 3], got 1 in row 2 from column 0 on",
+                       ArgumentError);
+  for (const Index bad : {Index{-1}, kHuge}) {
+    CHECK_THROWS_AS(read(bad, 0, 1), ArgumentError);
+    CHECK_THROWS_AS(read(0, bad, 1), ArgumentError);
+    CHECK_THROWS_AS(read(0, 1, bad), ArgumentError);
+  }
+  CHECK_THROWS_AS(read(0, 1, 3), ArgumentError);
+  tensor.dtype = DType::other;
+  CHECK_THROWS_WITH_AS(read(0, 0, 1), "readElements: expected dtype F64, F32, F16 or BF16, got other", ArgumentError);
 }

@@ -40,3 +40,11 @@ TEST_CASE("reference: greedyDecode checks everything before it computes anything
   CHECK_THROWS_AS(greedyDecode<float>(someIds(17, 259), parameters, 0), ContextFull);
   CHECK_THROWS_AS(greedyDecode<float>(std::vector<std::vector<int>>{ids, {1, 2, 259}}, parameters, 1), ArgumentError);
 }
+
+TEST_CASE("reference: counts and layers that make no sense are refused") {
+  const Parameters<float> parameters = livelyParameters(oddConfig());
+  CHECK_THROWS_WITH_AS(buildCausalMask(-1), "buildCausalMask: expected T of 0 or more, got -1", ArgumentError);
+  const Matrix<float> x = Matrix<float>::Ones(1, 20);
+  CHECK_THROWS_WITH_AS(reference::block(x, parameters, 3), "block: expected a layer from 0 to 2, got 3", ArgumentError);
+  CHECK_THROWS_AS(reference::block(x, parameters, -1), ArgumentError);
+}

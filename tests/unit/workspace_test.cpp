@@ -33,15 +33,15 @@ TEST_CASE("workspace: logits that are computed in one stay in it until its next 
   ModelCache<float> cache(weights), other(weights);
   static_assert(std::is_same_v<decltype(prefill(ids, weights, cache)), RowVector<float>>);
   static_assert(std::is_same_v<decltype(decodeStep(1, 0, weights, cache)), RowVector<float>>);
-  static_assert(std::is_same_v<decltype(prefill(ids, weights, cache, workspace)), const RowVector<float>&>);
-  static_assert(std::is_same_v<decltype(decodeStep(1, 0, weights, cache, workspace)), const RowVector<float>&>);
+  static_assert(std::is_same_v<decltype(prefill(ids, weights, cache, workspace)), const WorkspaceVector<float>&>);
+  static_assert(std::is_same_v<decltype(decodeStep(1, 0, weights, cache, workspace)), const WorkspaceVector<float>&>);
 
-  const RowVector<float>& in_workspace = prefill(shared.first(9), weights, cache, workspace);
+  const WorkspaceVector<float>& in_workspace = prefill(shared.first(9), weights, cache, workspace);
   const RowVector<float> value = prefill(shared.first(9), weights, other);
   checkSameBits(in_workspace, value, "prefill");
   decodeStep(7, 9, weights, other);
   checkSameBits(in_workspace, value, "a step elsewhere");
-  const RowVector<float>& next = decodeStep(7, 9, weights, cache, workspace);
+  const WorkspaceVector<float>& next = decodeStep(7, 9, weights, cache, workspace);
   CHECK(&next == &in_workspace);
   CHECK(in_workspace != value);
 }
@@ -67,7 +67,7 @@ TEST_CASE("workspace: one serves caches in turn and in batches, of several model
 
     const std::vector<int> next = {ids[position], ids[position]};
     const std::vector<Index> positions = {one.length(), two.length()};
-    const Matrix<float>& both = decodeStep(next, positions, weights, {&one, &two}, workspace);
+    const MatrixView<float> both = decodeStep(next, positions, weights, {&one, &two}, workspace);
     checkSameBits(both.row(0), decodeStep(next[0], positions[0], weights, one_alone), "first of a batch");
     checkSameBits(both.row(1), decodeStep(next[1], positions[1], weights, two_alone), "second of a batch");
     checkSameBits(decodeStep(wider_ids[position], three.length(), wider, three, workspace),

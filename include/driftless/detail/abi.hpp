@@ -1,12 +1,25 @@
 #pragma once
 
+#if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) <= 201703L
+#error "driftless needs C++20"
+// g++ and clang++ go on after an #error, with thousands of lines, but not after a file that is not there.
+#include <the rest is left out>
+#endif
+
 #include <Eigen/Core>
 
 #include "driftless/version.hpp"
 
 // The version, what the compiler was allowed to use and whether the bodies are in the headers are part of the name of
 // everything in this library. Its types and functions differ by them, so that translation units compiled in different
-// ways keep to their own, and linking fails if one hands the library's types to another, instead of mixing them up.
+// ways keep to their own code, and linking fails if a function that one calls and another defines takes or returns the
+// library's types, or a variable has one.
+//
+// The linker does not see a class of the user's with such members. Therefore neither the layout of Weights, the caches,
+// Workspace, Threads, Config, Tokenizer and the files, nor any allocation that they free, depends on what the compiler
+// was allowed to use: where the versions are the same, a class with these works in translation units that were compiled
+// in different ways. Matrix, RowVector and Parameters are not safe in that way: they are made of Eigen's matrices,
+// whose allocation does depend on it (EIGEN_MAX_ALIGN_BYTES), and whose functions have one name under all flags.
 
 #if defined(EIGEN_VECTORIZE_AVX512)
 #define DRIFTLESS_VECTORS avx512
@@ -57,3 +70,11 @@
 #define DRIFTLESS_ABI                                                                                          \
   DRIFTLESS_JOIN(DRIFTLESS_VERSION_MAJOR, DRIFTLESS_VERSION_MINOR, DRIFTLESS_VERSION_PATCH, DRIFTLESS_VECTORS, \
                  DRIFTLESS_ROUNDING, DRIFTLESS_BODIES)
+
+#if defined(__GNUC__)
+#define DRIFTLESS_TEXT_EXPANDED(name) #name
+#define DRIFTLESS_TEXT(name) DRIFTLESS_TEXT_EXPANDED(name)
+// A function's name says what it takes. With this, it also says what it returns, and a variable's what its type is.
+namespace driftless { inline namespace DRIFTLESS_ABI __attribute__((abi_tag(DRIFTLESS_TEXT(DRIFTLESS_ABI)))) {
+}}
+#endif

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <charconv>
+#include <filesystem>
 #include <initializer_list>
 #include <iterator>
 #include <string>
@@ -45,6 +46,35 @@ inline std::string message(std::initializer_list<MessagePart> parts) {
   std::string text;
   for (const MessagePart& part : parts) text += part.text();
   return text;
+}
+
+/// A path's own characters as UTF-8. On Windows they are UTF-16, of which std::filesystem refuses to make text if the
+/// code page lacks one, or half of a pair stands alone.
+template <class Char>
+std::string utf8Text(std::basic_string_view<Char> native) {
+  if constexpr (sizeof(Char) == 1) {
+    return {native.begin(), native.end()};
+  } else {
+    const auto isHalf = [&](std::size_t i, char32_t first) {
+      return i < native.size() && static_cast<char32_t>(native[i]) - first < 0x400;
+    };
+    std::string text;
+    for (std::size_t i = 0; i < native.size(); ++i) {
+      char32_t code_point = static_cast<char32_t>(native[i]);
+      if (isHalf(i, 0xD800) && isHalf(i + 1, 0xDC00)) {
+        code_point = 0x10000 + ((code_point - 0xD800) << 10) + (static_cast<char32_t>(native[++i]) - 0xDC00);
+      } else if (isHalf(i, 0xD800) || isHalf(i, 0xDC00)) {
+        code_point = 0xFFFD;
+      }
+      appendUtf8(text, code_point);
+    }
+    return text;
+  }
+}
+
+/// A path for an error message.
+inline std::string pathText(const std::filesystem::path& path) {
+  return utf8Text(std::basic_string_view<std::filesystem::path::value_type>(path.native()));
 }
 
 /// Throws an error with this text or, if exceptions are off, ends the program with it.

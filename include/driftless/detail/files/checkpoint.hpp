@@ -30,17 +30,17 @@ struct CheckpointFiles {
 inline CheckpointFiles locateCheckpoint(const std::filesystem::path& path) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) raise<FileError>({path.string(), ": expected a model: ", error.message()});
+  if (!std::filesystem::exists(status)) raise<FileError>({pathText(path), ": expected a model: ", error.message()});
   if (!std::filesystem::is_directory(status)) {
     if (path.extension() == ".safetensors") return {path.parent_path() / "config.json", path, false};
-    raise<FileError>({path.string(), ": expected a directory or a .safetensors file beside its config.json"});
+    raise<FileError>({pathText(path), ": expected a directory or a .safetensors file beside its config.json"});
   }
   const std::filesystem::path config = path / "config.json", file = path / "model.safetensors";
   const std::filesystem::path index = path / "model.safetensors.index.json";
   if (isThere(file)) return {config, file, false};
   if (isThere(index)) return {config, index, true};
   const bool has_pickle = isThere(path / "pytorch_model.bin") || isThere(path / "pytorch_model.bin.index.json");
-  raise<FileError>({path.string(), ": expected model.safetensors or model.safetensors.index.json, found ",
+  raise<FileError>({pathText(path), ": expected model.safetensors or model.safetensors.index.json, found ",
                     has_pickle ? "only pytorch_model.bin: export the model as safetensors" : "neither"});
 }
 
@@ -52,7 +52,7 @@ inline bool isShardName(const std::string& name) {
 
 /// What an index places where: for each tensor `file/name`, in order.
 inline std::set<std::string> readShardIndex(const std::filesystem::path& index) {
-  const std::string where = index.string();
+  const std::string where = pathText(index);
   const JsonFile json(index);
   const JsonValue weight_map = json.root()["weight_map"];
   if (!weight_map.is(JsonKind::object)) raise<FileError>({where, ": expected an object with the object weight_map"});
@@ -72,20 +72,21 @@ inline std::vector<Safetensors> openShards(const std::filesystem::path& index, b
   std::vector<Safetensors> shards;
   for (auto place = places.begin(); place != places.end();) {
     const std::string file = place->substr(0, place->find('/'));
-    const Safetensors& shard = shards.emplace_back(index.parent_path() / file, maps_files);
+    const Safetensors& shard =
+        shards.emplace_back(index.parent_path() / std::u8string(file.begin(), file.end()), maps_files);
     // The places of a shard stand together, in the order of the tensors' names, as its own tensors do.
     auto tensor = shard.tensors().begin();
     for (; place != places.end() && place->starts_with(file + "/"); ++place) {
       const std::string name = place->substr(file.size() + 1);
       if (tensor == shard.tensors().end() || tensor->first > name)
-        raise<FileError>({index.string(), ": expected tensor ", quotedName(name), " in ", quotedName(file),
+        raise<FileError>({pathText(index), ": expected tensor ", quotedName(name), " in ", quotedName(file),
                           ", which does not hold it"});
       if (tensor->first != name) break;
       ++tensor;
     }
     if (tensor != shard.tensors().end())
-      raise<FileError>({shard.path().string(), ": holds tensor ", quotedName(tensor->first), ", which ", index.string(),
-                        " does not place there"});
+      raise<FileError>({pathText(shard.path()), ": holds tensor ", quotedName(tensor->first), ", which ",
+                        pathText(index), " does not place there"});
   }
   return shards;
 }
@@ -223,7 +224,7 @@ DRIFTLESS_INLINE Checkpoint::Checkpoint(const std::filesystem::path& path, const
   const detail::CheckpointFiles located = detail::locateCheckpoint(path);
   const detail::ConfigFile config_file(located.config);
   config_ = config_file.config();
-  weights_path_ = located.weights.string();
+  weights_path_ = detail::pathText(located.weights);
   files_ = detail::openTensorFiles(located, options.maps_files);
   detail::TensorInventory inventory(files_, weights_path_);
   has_lm_head_ = inventory.settleLmHead(config_file.tieWordEmbeddings());

@@ -32,16 +32,20 @@ inline double mostBytes(const Config& config) {
 }  // namespace detail
 
 DRIFTLESS_INLINE void checkConfig(const Config& config) {
-  const std::pair<const char*, Index> sizes[] = {{"vocab_size", config.vocab_size}, {"n_positions", config.n_positions},
-                                                 {"n_embd", config.n_embd},         {"n_layer", config.n_layer},
-                                                 {"n_head", config.n_head},         {"n_inner", config.innerSize()}};
-  for (const auto& [name, size] : sizes)
-    if (size < 1) detail::raise<ConfigError>({name, ": expected 1 or more, got ", size});
+  const auto check = [](const char* key, Index size, Index most) {
+    if (size < 1 || size > most) detail::raise<ConfigError>({key, ": expected 1 to ", most, ", got ", size});
+  };
+  check("vocab_size", config.vocab_size, detail::kMostVocabulary);
+  check("n_positions", config.n_positions, detail::kMostPositions);
+  check("n_embd", config.n_embd, detail::kMostWidth);
+  check("n_layer", config.n_layer, detail::kMostLayers);
+  check("n_head", config.n_head, config.n_embd);
+  check("n_inner", config.innerSize(), 4 * detail::kMostWidth);
   if (config.n_embd % config.n_head != 0)
     detail::raise<ConfigError>({"n_head: expected a divisor of n_embd, ", config.n_embd, ", got ", config.n_head});
   if (detail::mostBytes(config) > static_cast<double>((std::numeric_limits<Index>::max)()))
-    detail::raise<ConfigError>({"expected a model that fits into the address space, got one of ",
-                                detail::mostBytes(config), " bytes"});
+    detail::raise<ConfigError>(
+        {"expected a model that fits into the address space, got one of ", detail::mostBytes(config), " bytes"});
   if (!(config.layer_norm_epsilon > 0) || std::isinf(config.layer_norm_epsilon))
     detail::raise<ConfigError>(
         {"layer_norm_epsilon: expected a positive, finite number, got ", config.layer_norm_epsilon});
@@ -68,13 +72,6 @@ inline bool isOneEditApart(std::string_view left, std::string_view right) {
   const bool is_swap = left.size() == 2 && right.size() == 2 && left[0] == right[1] && left[1] == right[0];
   return is_swap || (std::max)(left.size(), right.size()) == 1;
 }
-
-/// Bounds on a model's sizes: generous, and such that neither its weights nor its cache (2 L N C scalars) have more
-/// bytes than a 64-bit Index can count.
-inline constexpr Index kMostVocabulary = Index{1} << 24;
-inline constexpr Index kMostPositions = Index{1} << 20;
-inline constexpr Index kMostWidth = Index{1} << 20;
-inline constexpr Index kMostLayers = Index{1} << 12;
 
 /// The spellings of config.json's sizes: Hugging Face's own name first, then its aliases.
 inline constexpr std::string_view kVocabSizeKeys[] = {"vocab_size"};
@@ -128,7 +125,7 @@ inline constexpr std::pair<std::string_view, Activation> kActivationNames[] = {
 /// one which differs from a mathematical key by a single edit is refused as a typing error.
 class ConfigFile {
  public:
-  explicit ConfigFile(const std::filesystem::path& path) : path_(path.string()), file_(path), json_(file_.root()) {
+  explicit ConfigFile(const std::filesystem::path& path) : path_(pathText(path)), file_(path), json_(file_.root()) {
     json_.object();
   }
 

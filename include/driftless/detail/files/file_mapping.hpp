@@ -52,7 +52,7 @@ class FileBytes {
 
  private:
   [[noreturn]] static void fail(const std::filesystem::path& path, const std::string& reason) {
-    raise<FileError>({path.string(), ": cannot be read: ", reason});
+    raise<FileError>({pathText(path), ": cannot be read: ", reason});
   }
 
   void adopt(const void* data, std::size_t size) { bytes_ = {static_cast<const std::byte*>(data), size}; }

@@ -200,7 +200,7 @@ class JsonValue {
 class JsonFile {
  public:
   explicit JsonFile(const std::filesystem::path& path, std::size_t max_depth = 64)
-      : document_(FileBytes(path, false).text(), path.string(), max_depth) {}
+      : document_(FileBytes(path, false).text(), pathText(path), max_depth) {}
 
   JsonFile(const JsonFile&) = delete;
   JsonFile& operator=(const JsonFile&) = delete;

@@ -188,7 +188,7 @@ inline void checkMetadata(const JsonValue& metadata, const std::string& where) {
 
 DRIFTLESS_INLINE Safetensors::Safetensors(std::filesystem::path path, bool maps_file)
     : path_(std::move(path)), file_(std::make_shared<const detail::FileBytes>(path_, maps_file)) {
-  const std::string where = path_.string();
+  const std::string where = detail::pathText(path_);
   const std::string_view header = detail::safetensorsHeader(file_->text(), where);
   const auto header_end = static_cast<std::size_t>(header.data() + header.size() - file_->text().data());
   detail::TensorReader reader(where, file_->bytes().subspan(header_end));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -22,10 +23,12 @@ constexpr Eigen::Index roundUpToLanes(Eigen::Index count) { return (count + kLan
 
 inline constexpr std::ptrdiff_t kCacheLine = 64;
 
-/// Asks for the cache line of a number that will be read. Its address need not exist.
-inline void prefetch([[maybe_unused]] const void* address) {
+/// Asks for the cache line `bytes` after an address, which will be read. It may lie beyond the memory, where no pointer
+/// may be made to point: hence integers.
+EIGEN_STRONG_INLINE void prefetch([[maybe_unused]] const void* from, [[maybe_unused]] std::ptrdiff_t bytes) {
 #if defined(__GNUC__)
-  __builtin_prefetch(address);
+  __builtin_prefetch(
+      reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(bytes)));
 #endif
 }
 
@@ -34,13 +37,18 @@ inline void prefetch([[maybe_unused]] const void* address) {
 /// of a model, many of them smaller than such a page, are cut from one arena.
 class Arena {
  public:
-  explicit Arena(std::ptrdiff_t bytes) {
-    const bool large = static_cast<std::size_t>(bytes) >= 2 * kHugePage;
-    const std::align_val_t alignment{large ? kHugePage : std::size_t{kCacheLine}};
+  static constexpr std::ptrdiff_t kHugePage = std::ptrdiff_t{2} << 20;
+
+  /// The first `plain_bytes`, whole huge pages, of a large one are in small pages all the same.
+  explicit Arena(std::ptrdiff_t bytes, [[maybe_unused]] std::ptrdiff_t plain_bytes = 0) {
+    const bool large = bytes >= 2 * kHugePage;
+    const std::align_val_t alignment{static_cast<std::size_t>(large ? kHugePage : kCacheLine)};
     memory_ = {static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), alignment)),
                [alignment](std::byte* memory) { ::operator delete(memory, alignment); }};
 #ifdef __linux__
-    if (large) ::madvise(memory_.get(), static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
+    if (!large) return;
+    ::madvise(memory_.get(), static_cast<std::size_t>(plain_bytes), MADV_NOHUGEPAGE);
+    ::madvise(memory_.get() + plain_bytes, static_cast<std::size_t>(bytes - plain_bytes), MADV_HUGEPAGE);
 #endif
   }
 
@@ -59,8 +67,6 @@ class Arena {
   }
 
  private:
-  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
   std::shared_ptr<std::byte[]> memory_;
   std::ptrdiff_t used_ = 0;
 };
@@ -73,9 +79,12 @@ class AlignedBuffer {
  public:
   AlignedBuffer() = default;
   AlignedBuffer(std::ptrdiff_t size, Arena& arena) : data_(arena.cut<T>(size)), size_(size) {}
-  explicit AlignedBuffer(std::ptrdiff_t size) : size_(size) {
-    Arena own(Arena::bytesFor<T>(size));
-    data_ = own.cut<T>(size);
+  explicit AlignedBuffer(std::ptrdiff_t size) : AlignedBuffer(size, Arena(Arena::bytesFor<T>(size))) {}
+
+  /// One that is used from its beginning on, little by little, and takes at most twice the memory in use: huge pages
+  /// only begin where the first of them would end.
+  static AlignedBuffer growing(std::ptrdiff_t size) {
+    return AlignedBuffer(size, Arena(Arena::bytesFor<T>(size), Arena::kHugePage));
   }
 
   AlignedBuffer(AlignedBuffer&& other) noexcept : data_(std::move(other.data_)), size_(std::exchange(other.size_, 0)) {}
@@ -85,11 +94,18 @@ class AlignedBuffer {
     return *this;
   }
 
+  /// Room for at least `size` numbers: allocates, and forgets what it held, if it has less.
+  void makeRoom(std::ptrdiff_t size) {
+    if (size > size_) *this = AlignedBuffer(size);
+  }
+
   T* data() { return data_.get(); }
   const T* data() const { return data_.get(); }
   std::ptrdiff_t size() const { return size_; }
 
  private:
+  AlignedBuffer(std::ptrdiff_t size, Arena&& own) : AlignedBuffer(size, own) {}
+
   std::shared_ptr<T[]> data_;
   std::ptrdiff_t size_ = 0;
 };

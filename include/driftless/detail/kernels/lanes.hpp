@@ -17,10 +17,18 @@
 #include <arm_neon.h>
 #endif
 
-#if !defined(DRIFTLESS_ALLOW_FAST_MATH) &&                                                     \
-    (defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ != 0) || \
-     defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || defined(_M_FP_FAST))
+#if !defined(DRIFTLESS_ALLOW_FAST_MATH)
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ != 0) ||        \
+    defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || defined(__NO_SIGNED_ZEROS__) || \
+    defined(_M_FP_FAST)
 #error "driftless promises identical bits, which -ffast-math voids; define DRIFTLESS_ALLOW_FAST_MATH to give that up"
+#endif
+#if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0
+#error "driftless promises identical bits, which -mfpmath=387 voids; define DRIFTLESS_ALLOW_FAST_MATH to give that up"
+#endif
+static_assert(std::is_same_v<decltype(1.0), double>,
+              "driftless promises identical bits, which -fsingle-precision-constant voids; define "
+              "DRIFTLESS_ALLOW_FAST_MATH to give that up");
 #endif
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "driftless/detail/kernels/lanes.hpp"
 #include "driftless/detail/kernels/padded_rows.hpp"
 #include "driftless/detail/threads/thread_pool.hpp"
 #include "driftless/weights.hpp"

@@ -13,8 +13,8 @@ inline constexpr Index kTileRows = 6;
 /// Asks for the cache lines of a row of Width numbers that is to come, four kilobytes on.
 template <Index Width, class Element>
 EIGEN_STRONG_INLINE void prefetchRow(const Element* row) {
-  constexpr Index kAhead = 4096 / sizeof(Element);
-  for (Index i = 0; i < Width; i += kCacheLine / static_cast<Index>(sizeof(Element))) prefetch(row + kAhead + i);
+  constexpr Index kBytes = Width * static_cast<Index>(sizeof(Element));
+  for (Index i = 0; i < kBytes; i += kCacheLine) prefetch(row, 4096 + i);
 }
 
 /// sums[r][c] += x[r][0] * panel[0][c] + x[r][1] * panel[1][c] + ..., for Rows rows and Groups * kLanes columns.

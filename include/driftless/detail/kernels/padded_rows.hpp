@@ -2,7 +2,6 @@
 
 #include "driftless/config.hpp"
 #include "driftless/detail/kernels/aligned_buffer.hpp"
-#include "driftless/detail/kernels/lanes.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
@@ -20,7 +19,7 @@ class PaddedRows {
     rows_ = rows;
     cols_ = cols;
     stride_ = roundUpToLanes(cols);
-    if (rows * stride_ > data_.size()) data_ = AlignedBuffer<Scalar>(rows * stride_);
+    data_.makeRoom(rows * stride_);
   }
 
   Index rows() const { return rows_; }

@@ -81,7 +81,7 @@ void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, 
 template <class Scalar>
 void prefetchHead(const Scalar* q, Index C, Index D) {
   for (Index part = 0; part < 3; ++part)
-    for (Index d = 0; d < D; d += kLanes) prefetch(q + part * C + d);
+    for (Index d = 0; d < D; d += kLanes) prefetch(q, (part * C + d) * static_cast<Index>(sizeof(Scalar)));
 }
 
 /// c_proj(attention(c_attn(x [T, C]))), to a destination of T rows. The rows of step.segments are written to their
@@ -130,6 +130,7 @@ void checkWidth(const Matrix<Scalar>& x, Index width) {
 template <class Scalar>
 Workspace<Scalar> layerStep(const Matrix<Scalar>& x, Index width, Index n_head, LayerCache<Scalar>& cache) {
   checkWidth(x, width);
+  if (n_head < 1) raise<ArgumentError>({"expected attention with n_head of 1 or more, got ", n_head});
   if (cache.heads() != n_head || cache.headSize() != width / n_head)
     raise<ArgumentError>({"expected a cache of ", n_head, " heads of ", width / n_head, ", got ", cache.heads(), " of ",
                           cache.headSize()});

@@ -96,11 +96,18 @@ template <FloatingScalar Scalar>
 LayerCache<Scalar>::LayerCache(Index n_head, Index head_size, Index capacity, StoredType stored)
     : n_head_(n_head), head_size_(head_size), capacity_(capacity), stored_(stored) {
   using Access = detail::CacheAccess;
+  const auto check = [](const char* name, Index size, Index most) {
+    if (size < 1 || size > most)
+      detail::raise<ArgumentError>({"LayerCache: expected ", name, " from 1 to ", most, ", got ", size});
+  };
+  check("head_size", head_size, detail::kMostWidth);
+  check("n_head", n_head, detail::kMostWidth / head_size);
+  check("capacity", capacity, detail::kMostPositions);
   if (detail::isQuantized(stored))
     detail::raise<ArgumentError>(
         {"expected a type of floating-point numbers for keys and values, got ", nameOf(stored)});
-  data_ = detail::AlignedBuffer<std::byte>(Access::pages(capacity) * Access::pageElements(n_head, head_size) *
-                                           detail::elementSize<Scalar>(stored));
+  data_ = detail::AlignedBuffer<std::byte>::growing(Access::pages(capacity) * Access::pageElements(n_head, head_size) *
+                                                    detail::elementSize<Scalar>(stored));
 }
 
 template <FloatingScalar Scalar>

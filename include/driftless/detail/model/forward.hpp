@@ -138,7 +138,7 @@ class ForwardPass {
     step_.pool.parallelFor(static_cast<Index>(step_.segments.size()), [&](Index index, int) {
       const Segment<Scalar>& segment = step_.segments[static_cast<std::size_t>(index)];
       step_.pool.parallelFor(segment.rows, [&](Index row, int) {  // alone, if there are several segments
-        weights_.wte.columns.addColumn(segment.ids[row], weights_.wpe.row(segment.position + row).data(),
+        weights_.wte.columns.addColumn(segment.ids[row], weights_.wpe.row(segment.position + row),
                                        step_.x.row(segment.first_row + row));
       });
     });
@@ -175,20 +175,21 @@ void lastLogits(std::span<const Chunk<Scalar>> chunks, const Weights<Scalar>& we
 }  // namespace detail
 
 template <FloatingScalar Scalar>
-const RowVector<Scalar>& prefill(TokenIds promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
-                                 Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
+const WorkspaceVector<Scalar>& prefill(TokenIds promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
+                                       Workspace<Scalar>& workspace,
+                                       const std::type_identity_t<Observer<Scalar>>& observer) {
   const Chunk<Scalar> chunk{promptIds, &cache};
   detail::checkChunk(chunk, weights);
-  RowVector<Scalar>& logits = workspace.step().logits;
+  WorkspaceVector<Scalar>& logits = workspace.step().logits;
   logits.resize(weights.config.vocab_size);
   detail::lastLogits(std::span(&chunk, 1), weights, workspace, observer, logits.data());
   return logits;
 }
 
 template <FloatingScalar Scalar>
-const RowVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
-                                    Workspace<Scalar>& workspace,
-                                    const std::type_identity_t<Observer<Scalar>>& observer) {
+const WorkspaceVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar>& weights,
+                                          ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
+                                          const std::type_identity_t<Observer<Scalar>>& observer) {
   detail::checkPosition(position, cache.length());
   return prefill(std::span(&id, 1), weights, cache, workspace, observer);
 }
@@ -211,23 +212,25 @@ Matrix<Scalar> prefillLogits(TokenIds promptIds, const Weights<Scalar>& weights,
 }
 
 template <FloatingScalar Scalar>
-const Matrix<Scalar>& prefill(const std::vector<Chunk<Scalar>>& chunks, const Weights<Scalar>& weights,
-                              Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
+MatrixView<Scalar> prefill(const std::vector<Chunk<Scalar>>& chunks, const Weights<Scalar>& weights,
+                           Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
   detail::checkChunks(std::span(chunks), weights);
-  Matrix<Scalar>& logits = workspace.step().batch_logits;
-  logits.resize(static_cast<Index>(chunks.size()), weights.config.vocab_size);
+  detail::AlignedBuffer<Scalar>& logits = workspace.step().batch_logits;
+  const Index B = static_cast<Index>(chunks.size()), V = weights.config.vocab_size;
+  logits.makeRoom(B * V);
   detail::lastLogits(std::span(chunks), weights, workspace, observer, logits.data());
-  return logits;
+  return {logits.data(), B, V};
 }
 
 template <FloatingScalar Scalar>
-const Matrix<Scalar>& decodeStep(TokenIds ids, std::span<const Index> positions, const Weights<Scalar>& weights,
-                                 const std::vector<ModelCache<Scalar>*>& caches, Workspace<Scalar>& workspace,
-                                 const std::type_identity_t<Observer<Scalar>>& observer) {
+MatrixView<Scalar> decodeStep(TokenIds ids, std::span<const Index> positions, const Weights<Scalar>& weights,
+                              const std::vector<ModelCache<Scalar>*>& caches, Workspace<Scalar>& workspace,
+                              const std::type_identity_t<Observer<Scalar>>& observer) {
   if (ids.size() != caches.size() || positions.size() != caches.size())
     detail::raise<ArgumentError>({"decodeStep: expected an id and a position for each of ", caches.size(),
                                   " caches, got ", ids.size(), " ids and ", positions.size(), " positions"});
-  std::vector<Chunk<Scalar>> chunks;
+  std::vector<Chunk<Scalar>>& chunks = workspace.step().chunks;
+  chunks.clear();
   for (std::size_t i = 0; i < caches.size(); ++i) {
     if (caches[i] != nullptr) detail::checkPosition(positions[i], caches[i]->length());
     chunks.push_back({ids.subspan(i, 1), caches[i]});
@@ -242,7 +245,7 @@ RowVector<Scalar> embedToken(int id, Index position, const Weights<Scalar>& weig
     detail::raise<ArgumentError>(
         {"expected a position from 0 to ", weights.config.n_positions - 1, ", got ", position});
   RowVector<Scalar> out(weights.config.n_embd);
-  weights.wte.columns.addColumn(id, weights.wpe.row(position).data(), out.data());
+  weights.wte.columns.addColumn(id, weights.wpe.row(position), out.data());
   return out;
 }
 

@@ -14,9 +14,14 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 
 namespace detail {
 
-template <class Plain>
-bool isFinite(const Eigen::PlainObjectBase<Plain>& tensor) {
-  return tensor.allFinite();
+template <class Scalar>
+bool isFinite(const AlignedBuffer<Scalar>& vector) {
+  return Eigen::Map<const RowVector<Scalar>>(vector.data(), vector.size()).allFinite();
+}
+
+template <class Scalar>
+bool isFinite(const PaddedRows<Scalar>& matrix) {
+  return matrix.matrix().allFinite();
 }
 
 template <class Scalar>
@@ -144,7 +149,7 @@ std::vector<Generation> generateTokens(Prompts prompts, const GenerateOptions& o
     }
     chunks.clear();
     for (detail::Sequence<Scalar>& sequence : running) chunks.push_back(sequence.nextChunk(options.use_cache));
-    const Matrix<Scalar>& logits = prefill(chunks, weights, workspace);
+    const MatrixView<Scalar> logits = prefill(chunks, weights, workspace);
     for (std::size_t row = 0; row < running.size(); ++row) {
       detail::Sequence<Scalar>& sequence = running[row];
       const Scalar* const numbers = logits.row(static_cast<Index>(row)).data();

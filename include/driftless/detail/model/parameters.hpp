@@ -10,6 +10,7 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 
 template <FloatingScalar Scalar>
 Parameters<Scalar> emptyParameters(const Config& config, bool has_lm_head) {
+  checkConfig(config);
   Parameters<Scalar> parameters;
   parameters.config = config;
   parameters.h.resize(static_cast<std::size_t>(config.n_layer));

@@ -63,16 +63,17 @@ struct Packer {
   ThreadPool& pool;
   Arena& arena;
 
-  void pack(const TensorView& tensor, RowVector<Scalar>& vector) {
-    vector.setZero(roundUpToLanes(tensor.cols));
+  void pack(const TensorView& tensor, AlignedBuffer<Scalar>& vector) {
+    vector = AlignedBuffer<Scalar>(roundUpToLanes(tensor.cols), arena);
+    std::fill_n(vector.data(), vector.size(), Scalar(0));
     if (!readElements(tensor, 0, 0, tensor.cols, vector.data())) raiseBeyondType<Scalar>(tensor, StoredType::full);
   }
 
-  void pack(const TensorView& tensor, Matrix<Scalar>& matrix) {
+  void pack(const TensorView& tensor, PaddedRows<Scalar>& matrix) {
     matrix.resize(tensor.rows, tensor.cols);
     bool fits = true;
     for (Index row = 0; row < tensor.rows; ++row)
-      fits = readElements(tensor, row, 0, tensor.cols, matrix.row(row).data()) && fits;
+      fits = readElements(tensor, row, 0, tensor.cols, matrix.row(row)) && fits;
     if (!fits) raiseBeyondType<Scalar>(tensor, StoredType::full);
   }
 
@@ -119,7 +120,7 @@ struct Packer {
 /// What a model's tensors take in memory.
 struct WeightBytes {
   Index arena = 0;
-  Index plain = 0;  ///< vectors and wpe
+  Index own = 0;  ///< of memory of their own
 
   template <class Scalar>
   void add(const PackedMatrix<Scalar>&, Index rows, Index cols, StoredType stored) {
@@ -130,12 +131,12 @@ struct WeightBytes {
     arena += PackedMatrix<Scalar>::bytesFor(cols, rows, stored);
   }
   template <class Scalar>
-  void add(const RowVector<Scalar>&, Index, Index cols, StoredType) {
-    plain += roundUpToLanes(cols) * static_cast<Index>(sizeof(Scalar));
+  void add(const AlignedBuffer<Scalar>&, Index, Index cols, StoredType) {
+    arena += Arena::bytesFor<Scalar>(roundUpToLanes(cols));
   }
   template <class Scalar>
-  void add(const Matrix<Scalar>&, Index rows, Index cols, StoredType) {
-    plain += rows * cols * static_cast<Index>(sizeof(Scalar));
+  void add(const PaddedRows<Scalar>&, Index rows, Index cols, StoredType) {
+    own += rows * roundUpToLanes(cols) * static_cast<Index>(sizeof(Scalar));
   }
 };
 
@@ -173,7 +174,7 @@ Weights<Scalar>::Weights(const Config& model_config, bool has_lm_head, LoadOptio
 template <FloatingScalar Scalar>
 Index Weights<Scalar>::bytesFor(const Config& config, bool has_lm_head, StoredType stored) {
   const detail::WeightBytes bytes = detail::weightBytes(Weights(config, has_lm_head, LoadOptions{stored, Threads(1)}));
-  return bytes.arena + bytes.plain;
+  return bytes.arena + bytes.own;
 }
 
 template <FloatingScalar Scalar>
@@ -187,6 +188,9 @@ Weights<Scalar>::Weights(const Config& model_config, bool has_lm_head, const Ten
     if (view.rows != rows || view.cols != cols)
       detail::raise<ArgumentError>({name, ": expected shape ", detail::shapeText({rows, cols}), ", got ",
                                     detail::shapeText({view.rows, view.cols})});
+    if (view.dtype == DType::other || view.data == nullptr)
+      detail::raise<ArgumentError>(
+          {name, ": expected numbers of dtype F64, F32, F16 or BF16, got ", view.data == nullptr ? "none" : "other"});
     packer.pack(view, tensor);
   });
 

@@ -30,16 +30,17 @@ struct Step {
   ThreadPool& pool;
   const Observer<Scalar>* observer = nullptr;
   std::vector<Segment<Scalar>> segments = {};
-  Index layer = 0;                   ///< which one the step is in
-  PaddedRows<Scalar> x = {};         ///< [T, C] residual stream
-  PaddedRows<Scalar> normed = {};    ///< [T, C] LayerNorm's output
-  PaddedRows<Scalar> qkv = {};       ///< [T, 3C]
-  PaddedRows<Scalar> mixed = {};     ///< [T, C] values mixed by attention, heads side by side
-  PaddedRows<Scalar> hidden = {};    ///< [T, n_inner] the MLP's hidden layer
-  PaddedRows<Scalar> scores = {};    ///< [threads * kTileRows, positions + D padded] attention of one tile per thread
-  PaddedRows<Scalar> last = {};      ///< [B, C] normed of each sequence's last row
-  RowVector<Scalar> logits = {};     ///< [V] of one sequence
-  Matrix<Scalar> batch_logits = {};  ///< [B, V] of several
+  Index layer = 0;                 ///< which one the step is in
+  PaddedRows<Scalar> x = {};       ///< [T, C] residual stream
+  PaddedRows<Scalar> normed = {};  ///< [T, C] LayerNorm's output
+  PaddedRows<Scalar> qkv = {};     ///< [T, 3C]
+  PaddedRows<Scalar> mixed = {};   ///< [T, C] values mixed by attention, heads side by side
+  PaddedRows<Scalar> hidden = {};  ///< [T, n_inner] the MLP's hidden layer
+  PaddedRows<Scalar> scores = {};  ///< [threads * kTileRows, positions + D padded] attention of one tile per thread
+  PaddedRows<Scalar> last = {};    ///< [B, C] normed of each sequence's last row
+  WorkspaceVector<Scalar> logits = {};      ///< [V] of one sequence
+  AlignedBuffer<Scalar> batch_logits = {};  ///< [B, V] of several, row after row
+  std::vector<Chunk<Scalar>> chunks = {};   ///< of a decode step of several
 
   void tell(Part part) const {
     if (observer != nullptr && observer->part) observer->part(part);

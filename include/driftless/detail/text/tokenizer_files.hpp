@@ -213,7 +213,7 @@ inline bool setToken(TokenizerData& data, int id, const std::string& bytes) {
 inline void takeAddedTokens(TokenizerData& data, AddedTokens& tokens, const TokenIds& ids, const TokenIds& added,
                             const std::filesystem::path& path) {
   for (const auto& [content, id] : added) {
-    const std::string where = message({path.string(), ": added token ", quotedName(content)});
+    const std::string where = message({pathText(path), ": added token ", quotedName(content)});
     const auto known = ids.find(content);
     if (known == ids.end() && !setToken(data, id, content))
       raise<FileError>({where, ": the id ", id, " has a token already"});
@@ -315,7 +315,7 @@ inline void readMergesText(TokenizerData& data, const TokenIds& ids, const std::
     const std::string_view line = takeLine(rest);
     if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
     if (const std::string reason = reader.add(line); !reason.empty())
-      raise<FileError>({path.string(), ": line ", number, ": ", reason});
+      raise<FileError>({pathText(path), ": line ", number, ": ", reason});
   }
 }
 
@@ -360,7 +360,7 @@ inline TokenizerData loadVocabularyAndMerges(const std::filesystem::path& direct
 inline TokenizerData loadTokenizerFiles(const std::filesystem::path& directory) {
   if (const auto path = directory / "tokenizer.json"; isThere(path)) return loadTokenizerJson(path);
   if (isThere(directory / "vocab.json")) return loadVocabularyAndMerges(directory);
-  raise<FileError>({directory.string(), ": expected tokenizer.json, or vocab.json and merges.txt, found neither"});
+  raise<FileError>({pathText(directory), ": expected tokenizer.json, or vocab.json and merges.txt, found neither"});
 }
 
 }}}  // namespace driftless::DRIFTLESS_ABI::detail
