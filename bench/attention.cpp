@@ -49,7 +49,7 @@ void attend(benchmark::State& state, StoredType stored) {
     step.segments = {{&cache, 0, count, 0, cache.length(), nullptr}};
     detail::PaddedRows<float> out(count, kWidth);
     detail::attnStep(step, detail::PaddedRows<float>(Matrix<float>::Constant(count, kWidth, 0.5f)), attention,
-                     detail::Destination<float>::rows(out));
+                     detail::destinationOf(out));
     detail::CacheAccess::grow(cache, count);
   };
   if (past > 0) append(past);

@@ -7,6 +7,7 @@
 #include "commands.hpp"
 #include "driftless/checkpoint.hpp"
 #include "driftless/detail/messages.hpp"
+#include "driftless/instruction_set.hpp"
 #include "models.hpp"
 #include "streams.hpp"
 
@@ -82,6 +83,7 @@ void InfoCommand::run() const {
   writeLine(out, "path", model.path);
   writeLine(out, "tokenizer", describeTokenizer(model.path));
   writeLine(out, "output weights", checkpoint.hasLmHead() ? "lm_head" : "tied to wte");
+  writeLine(out, "vector instructions", instructionSet());
   describeConfig(checkpoint.config(), out);
   describeSizes(checkpoint, out);
   describeTensors(checkpoint, out);

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "driftless/detail/kernels/kernels.hpp"
 #include "driftless/detail/kernels/lanes.hpp"
 #include "driftless/detail/threads/thread_pool.hpp"
 #include "stopwatch.hpp"
@@ -20,10 +21,6 @@ constexpr double kSeconds = 0.2;
 /// Independent sums, so that none has to wait for the one before.
 constexpr Index kSums = 8;
 
-/// Chains of multiply-adds that hide each other's latency, as many as registers hold beside two operands.
-constexpr int kChains = std::max(1, 12 / Lanes::kPackets);
-constexpr Index kChainLength = Index{1} << 18;
-
 float sum(const float* from, Index count) {
   Lanes sums[kSums];
   for (Lanes& lanes : sums) lanes = Lanes::broadcast(0.0f);
@@ -32,18 +29,6 @@ float sum(const float* from, Index count) {
     for (Index s = 0; s < kSums; ++s) sums[s] = sums[s] + Lanes::load(from + i + s * kLanes);
   for (Index s = 1; s < kSums; ++s) sums[0] = sums[0] + sums[s];
   return detail::sumOfLanes(sums[0]);
-}
-
-/// Twice kChainLength * kChains * kLanes operations.
-float multiplyAdd(float factor) {
-  const Lanes x = Lanes::broadcast(factor), y = Lanes::broadcast(1 - factor);
-  Lanes chain[kChains];
-  for (int c = 0; c < kChains; ++c) chain[c] = Lanes::broadcast(static_cast<float>(c));
-  for (Index i = 0; i < kChainLength; ++i)
-#pragma GCC unroll 12
-    for (int c = 0; c < kChains; ++c) chain[c] = fusedMultiplyAdd(chain[c], x, y);
-  for (int c = 1; c < kChains; ++c) chain[0] = chain[0] + chain[c];
-  return detail::sumOfLanes(chain[0]);
 }
 
 /// How often per second all threads get through run(thread), whose result must be made use of for it to be computed.
@@ -78,8 +63,8 @@ double Machine::readBandwidth() const {
 }
 
 double Machine::fmaPeak() const {
-  const double operations = 2.0 * kChainLength * kChains * kLanes * threads_.count();
-  return operations * runsPerSecond(threads_, [](Index) { return multiplyAdd(0.5f); });
+  const double operations = 2.0 * detail::kChainedMultiplyAdds * threads_.count();
+  return operations * runsPerSecond(threads_, [](Index) { return detail::kernels<float>().multiplyAddChains(0.5f); });
 }
 
 }  // namespace driftless::cli

@@ -9,6 +9,7 @@
 #include "driftless/error.hpp"
 #include "driftless/forward.hpp"
 #include "driftless/generate.hpp"
+#include "driftless/instruction_set.hpp"
 #include "driftless/observer.hpp"
 #include "driftless/parameters.hpp"
 #include "driftless/reference.hpp"

@@ -71,7 +71,7 @@ function(refused name namespace)
   endforeach()
 endfunction()
 
-refused(compiled "[a-z0-9_]+_compiled" -DDRIFTLESS_COMPILED uses.cpp)
+refused(compiled "[a-z0-9_]+_compiled_align_[0-9]+" -DDRIFTLESS_COMPILED uses.cpp)
 file(WRITE ${WORK_DIR}/uses_version.cpp [[
 #include <driftless/version.hpp>
 #undef DRIFTLESS_VERSION_PATCH
@@ -80,7 +80,7 @@ file(WRITE ${WORK_DIR}/uses_version.cpp [[
 ]])
 refused(version "v[0-9]+_[0-9]+_99_[a-z0-9_]+" uses_version.cpp)
 if(PROCESSOR MATCHES "x86_64|AMD64")
-  refused(avx2 "[a-z0-9_]+_avx2_fused_[a-z_]+" -mavx2 -mfma -mf16c uses.cpp)
+  refused(avx2 "[a-z0-9_]+_in_headers_avx2" -mavx2 -mfma -mf16c uses.cpp)
 endif()
 
 # A class of the user's with members of the library's: its functions are compiled in engine.cpp, and its members are also

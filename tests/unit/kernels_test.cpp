@@ -13,7 +13,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "driftless/detail/kernels/linear.hpp"
+#include "driftless/detail/kernels/own_kernels.hpp"
+#include "driftless/detail/model/linear.hpp"
 #include "driftless/detail/stored/elements.hpp"
 #include "driftless/threads.hpp"
 
@@ -150,7 +151,7 @@ TEST_CASE_TEMPLATE(
           PaddedRows<Scalar> padded(rows, out);
           padded.matrix() = before.leftCols(out);
           Destination<Scalar> to{product.data(), out, out + 3};
-          Destination<Scalar> to_padded = Destination<Scalar>::rows(padded);
+          Destination<Scalar> to_padded = destinationOf(padded);
           const unsigned chosen = engine() % 8;
           if ((chosen & 1) != 0) to.bias = to_padded.bias = bias.data();
           if ((chosen & 2) != 0) to.activation = to_padded.activation = Activation::gelu_new;
@@ -233,7 +234,7 @@ TEST_CASE("kernels: of the many NaNs, a product gives one if it is asked to") {
     Matrix<float> product(2, 21);
     PaddedRows<float> sum(2, 21);
     sum.matrix().setConstant(4);
-    Destination<float> to_product{product.data(), 21, 21}, to_sum = Destination<float>::rows(sum);
+    Destination<float> to_product{product.data(), 21, 21}, to_sum = destinationOf(sum);
     to_sum.adds = true;
     to_product.has_one_nan = to_sum.has_one_nan = true;
     multiply(x, packed(numbers, StoredType::full), pool, to_product);

@@ -21,12 +21,13 @@
 // in different ways. Matrix, RowVector and Parameters are not safe in that way: they are made of Eigen's matrices,
 // whose allocation does depend on it (EIGEN_MAX_ALIGN_BYTES), and whose functions have one name under all flags.
 
+/// The vector instructions that this translation unit is compiled for.
 #if defined(EIGEN_VECTORIZE_AVX512)
 #define DRIFTLESS_VECTORS avx512
-#elif defined(EIGEN_VECTORIZE_AVX2) && defined(__F16C__)
+#elif defined(EIGEN_VECTORIZE_AVX2) && defined(EIGEN_VECTORIZE_FMA) && defined(__F16C__)
 #define DRIFTLESS_VECTORS avx2
 #elif defined(EIGEN_VECTORIZE_AVX2)
-#define DRIFTLESS_VECTORS avx2_without_f16c
+#define DRIFTLESS_VECTORS avx2_in_part
 #elif defined(EIGEN_VECTORIZE_AVX)
 #define DRIFTLESS_VECTORS avx
 #elif defined(EIGEN_VECTORIZE_SSE4_1)
@@ -55,25 +56,32 @@
 
 // DRIFTLESS_COMPILED is defined by the CMake target driftless::compiled: public headers then declare functions without
 // including their bodies, which the compiled library has. The sources in src/ include the bodies themselves.
+//
+// The compiled library has its kernels for several instruction sets, and takes the best that the processor has. Its
+// functions are therefore the same for users that are compiled for any; what remains of a user's flags is how Eigen's
+// matrices, which are handed over, are allocated.
+#define DRIFTLESS_JOIN_TWO_EXPANDED(left, right) left##_##right
+#define DRIFTLESS_JOIN_TWO(left, right) DRIFTLESS_JOIN_TWO_EXPANDED(left, right)
 #if defined(DRIFTLESS_COMPILED)
 #define DRIFTLESS_INLINE
-#define DRIFTLESS_BODIES compiled
+#define DRIFTLESS_FLAVOUR DRIFTLESS_JOIN_TWO(compiled_align, EIGEN_MAX_ALIGN_BYTES)
 #else
 #define DRIFTLESS_INLINE inline
-#define DRIFTLESS_BODIES in_headers
+#define DRIFTLESS_FLAVOUR DRIFTLESS_JOIN_TWO(in_headers, DRIFTLESS_VECTORS)
 #endif
 
-#define DRIFTLESS_JOIN_EXPANDED(major, minor, patch, vectors, rounding, bodies) \
-  v##major##_##minor##_##patch##_##vectors##_##rounding##_##bodies
-#define DRIFTLESS_JOIN(major, minor, patch, vectors, rounding, bodies) \
-  DRIFTLESS_JOIN_EXPANDED(major, minor, patch, vectors, rounding, bodies)
-#define DRIFTLESS_ABI                                                                                          \
-  DRIFTLESS_JOIN(DRIFTLESS_VERSION_MAJOR, DRIFTLESS_VERSION_MINOR, DRIFTLESS_VERSION_PATCH, DRIFTLESS_VECTORS, \
-                 DRIFTLESS_ROUNDING, DRIFTLESS_BODIES)
+#define DRIFTLESS_JOIN_EXPANDED(major, minor, patch, rounding, flavour) \
+  v##major##_##minor##_##patch##_##rounding##_##flavour
+#define DRIFTLESS_JOIN(major, minor, patch, rounding, flavour) \
+  DRIFTLESS_JOIN_EXPANDED(major, minor, patch, rounding, flavour)
+#define DRIFTLESS_ABI                                                                                           \
+  DRIFTLESS_JOIN(DRIFTLESS_VERSION_MAJOR, DRIFTLESS_VERSION_MINOR, DRIFTLESS_VERSION_PATCH, DRIFTLESS_ROUNDING, \
+                 DRIFTLESS_FLAVOUR)
 
-#if defined(__GNUC__)
 #define DRIFTLESS_TEXT_EXPANDED(name) #name
 #define DRIFTLESS_TEXT(name) DRIFTLESS_TEXT_EXPANDED(name)
+
+#if defined(__GNUC__)
 // A function's name says what it takes. With this, it also says what it returns, and a variable's what its type is.
 namespace driftless { inline namespace DRIFTLESS_ABI __attribute__((abi_tag(DRIFTLESS_TEXT(DRIFTLESS_ABI)))) {
 }}

@@ -13,7 +13,7 @@
 #include "driftless/detail/files/file_mapping.hpp"
 #include "driftless/detail/files/json.hpp"
 #include "driftless/detail/messages.hpp"
-#include "driftless/detail/stored/elements.hpp"
+#include "driftless/detail/stored/range.hpp"
 #include "driftless/error.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI {

@@ -5,7 +5,7 @@
 #include "driftless/config.hpp"
 #include "driftless/detail/kernels/lanes.hpp"
 
-namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
 
 template <class Scalar>
 EIGEN_STRONG_INLINE Lanes<Scalar> activate(Activation activation, const Lanes<Scalar>& x) {
@@ -32,4 +32,4 @@ EIGEN_STRONG_INLINE Lanes<Scalar> activate(Activation activation, const Lanes<Sc
   return x;
 }
 
-}}}  // namespace driftless::DRIFTLESS_ABI::detail
+}}}}  // namespace driftless::DRIFTLESS_ABI::detail::DRIFTLESS_VECTORS

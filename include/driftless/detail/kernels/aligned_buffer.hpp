@@ -7,30 +7,13 @@
 #include <type_traits>
 #include <utility>
 
-#include "driftless/detail/abi.hpp"
+#include "driftless/detail/kernels/shapes.hpp"
 
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
-
-/// Element-wise arithmetic is done sixteen numbers at a time on every machine, and all padding is to sixteen. How many
-/// registers that takes differs (one of AVX-512, four of NEON); the numbers do not.
-inline constexpr Eigen::Index kLanes = 16;
-
-constexpr Eigen::Index roundUpToLanes(Eigen::Index count) { return (count + kLanes - 1) / kLanes * kLanes; }
-
-inline constexpr std::ptrdiff_t kCacheLine = 64;
-
-/// Asks for the cache line `bytes` after an address, which will be read. It may lie beyond the memory, where no pointer
-/// may be made to point: hence integers.
-EIGEN_STRONG_INLINE void prefetch([[maybe_unused]] const void* from, [[maybe_unused]] std::ptrdiff_t bytes) {
-#if defined(__GNUC__)
-  __builtin_prefetch(
-      reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(bytes)));
-#endif
-}
 
 /// One allocation that buffers are cut from, each of which keeps all of it alive. Pages that are never touched cost
 /// nothing. A large one asks for huge pages, without which streaming through weights is a third slower: so the matrices

@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "driftless/detail/abi.hpp"
-#include "driftless/detail/kernels/aligned_buffer.hpp"
+#include "driftless/detail/kernels/shapes.hpp"
 
 #if defined(EIGEN_VECTORIZE_AVX512) || (defined(EIGEN_VECTORIZE_AVX2) && defined(__F16C__))
 #include <immintrin.h>
@@ -31,7 +31,7 @@ static_assert(std::is_same_v<decltype(1.0), double>,
               "DRIFTLESS_ALLOW_FAST_MATH to give that up");
 #endif
 
-namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
 
 /// a * b + c, rounded once: the only way in which a product may feed a sum in this library. Written as an expression,
 /// it would be rounded once or twice as the compiler pleases. Where there is no instruction for it, the standard
@@ -310,4 +310,4 @@ Lanes<Scalar> erfOverSqrt2(const Lanes<Scalar>& x) {
   return selectLess(saturated, x, one, selectLess(x, zero - saturated, zero - one, result));
 }
 
-}}}  // namespace driftless::DRIFTLESS_ABI::detail
+}}}}  // namespace driftless::DRIFTLESS_ABI::detail::DRIFTLESS_VECTORS

@@ -2,13 +2,10 @@
 
 #include <utility>
 
-#include "driftless/detail/kernels/packed_matrix.hpp"
+#include "driftless/detail/kernels/lanes.hpp"
 #include "driftless/detail/stored/elements.hpp"
 
-namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
-
-/// Rows that share one pass over a panel.
-inline constexpr Index kTileRows = 6;
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
 
 /// Asks for the cache lines of a row of Width numbers that is to come, four kilobytes on.
 template <Index Width, class Element>
@@ -90,4 +87,4 @@ void multiplyPanel(Index rows, const Scalar* x, Index x_stride, StoredType store
   });
 }
 
-}}}  // namespace driftless::DRIFTLESS_ABI::detail
+}}}}  // namespace driftless::DRIFTLESS_ABI::detail::DRIFTLESS_VECTORS

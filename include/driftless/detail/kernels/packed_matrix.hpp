@@ -6,9 +6,6 @@
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
-/// Columns of a panel, and positions of a page of keys and values: as many as a kernel walks side by side.
-inline constexpr Index kPanelWidth = 64;
-
 /// A matrix [in, out] cut into panels of columns, each panel stored row after row, so that multiplying streams through
 /// memory once. Panels are kPanelWidth columns wide; what is left over is in panels of kLanes columns, the last of them
 /// padded with zeros. The numbers are of a stored type that is known at run time.

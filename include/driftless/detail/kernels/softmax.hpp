@@ -6,7 +6,7 @@
 #include "driftless/config.hpp"
 #include "driftless/detail/kernels/lanes.hpp"
 
-namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
 
 /// Softmax without the final division: turns the scores of one row over `count` keys into numerators, in place, and
 /// returns their sum, by which the weighted sum of the values is still to be divided. Writes up to the next whole
@@ -31,4 +31,4 @@ Scalar softmaxNumerators(Scalar* scores, Index count) {
   return sumOfLanes(sum);
 }
 
-}}}  // namespace driftless::DRIFTLESS_ABI::detail
+}}}}  // namespace driftless::DRIFTLESS_ABI::detail::DRIFTLESS_VECTORS

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "driftless/attention.hpp"
-#include "driftless/detail/kernels/linear.hpp"
-#include "driftless/detail/kernels/softmax.hpp"
+#include "driftless/detail/kernels/kernels.hpp"
 #include "driftless/detail/messages.hpp"
 #include "driftless/detail/model/cache.hpp"
+#include "driftless/detail/model/linear.hpp"
 #include "driftless/detail/model/workspace.hpp"
 #include "driftless/error.hpp"
 #include "driftless/observer.hpp"
@@ -32,6 +32,7 @@ void showWeights(const Step<Scalar>& step, Index sequence, Index head, std::span
 template <class Scalar>
 void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, Index keys, Index first_row, Index rows,
                 int thread) {
+  const Kernels<Scalar>& use = kernels<Scalar>();
   const LayerCache<Scalar>& cache = *segment.cache;
   const Index D = cache.headSize();
   const Index width = CacheAccess::paddedHeadSize(cache);
@@ -44,13 +45,13 @@ void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, 
   for (Index begin = 0; begin < longest; begin += kPage) {
     const Index columns = (std::min)(kPage, roundUpToLanes(longest - begin));
     for (Index r = 0; r < rows; ++r) std::fill_n(scores + r * stride + begin, columns, Scalar(0));
-    multiplyPanel(rows, step.qkv.row(first_row) + head * D, step.qkv.stride(), cache.stored(),
+    use.multiplyPanel(rows, step.qkv.row(first_row) + head * D, step.qkv.stride(), cache.stored(),
                   CacheAccess::keys(cache, head, begin), kPage, columns, D, scores + begin, stride);
   }
 
   // 2. Softmax without its division.
   Scalar total[kTileRows];
-  for (Index r = 0; r < rows; ++r) total[r] = softmaxNumerators(scores + r * stride, keys + r);
+  for (Index r = 0; r < rows; ++r) total[r] = use.softmaxNumerators(scores + r * stride, keys + r);
   if (step.observer != nullptr && step.observer->attention_weights)
     for (Index r = 0; r < rows; ++r)
       showWeights(step, segment.sequence, head,
@@ -60,7 +61,7 @@ void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, 
   const auto addValues = [&](Index row, Index row_count, Index begin, Index end) {
     while (begin < end) {
       const Index stop = (std::min)(end, (begin / kPage + 1) * kPage);
-      multiplyPanel(row_count, scores + row * stride + begin, stride, cache.stored(),
+      use.multiplyPanel(row_count, scores + row * stride + begin, stride, cache.stored(),
                     CacheAccess::values(cache, head, begin), width, width, stop - begin, sums + row * stride, stride);
       begin = stop;
     }
@@ -93,7 +94,7 @@ void attnStep(Step<Scalar>& step, const PaddedRows<Scalar>& x, const Attention<S
   const Index H = attn.n_head;
   const Index D = C / H;
   step.qkv.resize(x.rows(), 3 * C);
-  linear(x, attn.c_attn, step.pool, Destination<Scalar>::rows(step.qkv));
+  linear(x, attn.c_attn, step.pool, destinationOf(step.qkv));
   step.tell(Part::linear);
 
   Index positions = 0;  // of the largest cache, so that the room needed does not grow with the sequence
@@ -149,7 +150,7 @@ Matrix<Scalar> attnStep(const std::type_identity_t<Matrix<Scalar>>& x, const Att
                         LayerCache<Scalar>& cache) {
   Workspace<Scalar> workspace = detail::layerStep(x, attn.c_proj.weight.out(), attn.n_head, cache);
   detail::PaddedRows<Scalar> out(x.rows(), x.cols());
-  detail::attnStep(workspace.step(), detail::PaddedRows<Scalar>(x), attn, detail::Destination<Scalar>::rows(out));
+  detail::attnStep(workspace.step(), detail::PaddedRows<Scalar>(x), attn, detail::destinationOf(out));
   Matrix<Scalar> result = out.matrix();
   detail::CacheAccess::grow(cache, x.rows());
   return result;

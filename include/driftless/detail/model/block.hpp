@@ -1,7 +1,6 @@
 #pragma once
 
 #include "driftless/block.hpp"
-#include "driftless/detail/kernels/layer_norm.hpp"
 #include "driftless/detail/model/attention.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI {
@@ -12,7 +11,7 @@ namespace detail {
 template <class Scalar>
 void mlp(Step<Scalar>& step, const PaddedRows<Scalar>& x, const Mlp<Scalar>& mlp, const Destination<Scalar>& to) {
   step.hidden.resize(x.rows(), mlp.c_fc.weight.out());
-  Destination<Scalar> activated = Destination<Scalar>::rows(step.hidden);
+  Destination<Scalar> activated = destinationOf(step.hidden);
   activated.activation = mlp.activation_function;
   linear(x, mlp.c_fc, step.pool, activated);
   linear(step.hidden, mlp.c_proj, step.pool, to);
@@ -21,7 +20,7 @@ void mlp(Step<Scalar>& step, const PaddedRows<Scalar>& x, const Mlp<Scalar>& mlp
 /// Takes the residual stream step.x [T, C] through one block. Its rows are those of step.segments.
 template <class Scalar>
 void blockStep(Step<Scalar>& step, const Block<Scalar>& block) {
-  Destination<Scalar> residual = Destination<Scalar>::rows(step.x);
+  Destination<Scalar> residual = destinationOf(step.x);
   residual.adds = true;
   layerNorm(step.x, block.ln_1, step.pool, step.normed);
   step.tell(Part::norm);
@@ -48,7 +47,7 @@ Matrix<Scalar> mlp(const std::type_identity_t<Matrix<Scalar>>& x, const Mlp<Scal
   detail::checkWidth(x, mlp.c_fc.weight.in());
   Workspace<Scalar> workspace(Threads(1));
   detail::PaddedRows<Scalar> out(x.rows(), x.cols());
-  detail::mlp(workspace.step(), detail::PaddedRows<Scalar>(x), mlp, detail::Destination<Scalar>::rows(out));
+  detail::mlp(workspace.step(), detail::PaddedRows<Scalar>(x), mlp, detail::destinationOf(out));
   return out.matrix();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "driftless/cache.hpp"
+#include "driftless/detail/kernels/kernels.hpp"
 #include "driftless/detail/messages.hpp"
 #include "driftless/detail/stored/elements.hpp"
 #include "driftless/error.hpp"
@@ -57,15 +58,14 @@ struct CacheAccess {
   template <class Scalar>
   static void write(LayerCache<Scalar>& cache, Index head, Index position, const Scalar* key, const Scalar* value) {
     const Index D = cache.head_size_;
-    withElement<Scalar>(cache.stored_, [&]<class Element>(std::type_identity<Element>) {
-      Element* const data = reinterpret_cast<Element*>(cache.data_.data());
-      Element* const keys = data + keyOffset(cache, head, position);
-      Element* const values = data + valueOffset(cache, head, position);
-      if (position % kPage == 0) std::fill_n(keys, D * kPage, Element(0));
-      for (Index d = 0; d < D; ++d) keys[d * kPage] = static_cast<Element>(key[d]);
-      for (Index d = 0; d < D; ++d) values[d] = static_cast<Element>(value[d]);
-      std::fill_n(values + D, paddedHeadSize(cache) - D, Element(0));
-    });
+    const Index size = elementSize<Scalar>(cache.stored_);
+    std::byte* const keys = cache.data_.data() + keyOffset(cache, head, position) * size;
+    std::byte* const values = cache.data_.data() + valueOffset(cache, head, position) * size;
+    // Zero is the same bits in every type.
+    if (position % kPage == 0) std::fill_n(keys, D * kPage * size, std::byte{0});
+    kernels<Scalar>().storeRow(key, D, cache.stored_, keys, kPage);
+    kernels<Scalar>().storeRow(value, D, cache.stored_, values, 1);
+    std::fill_n(values + D * size, (paddedHeadSize(cache) - D) * size, std::byte{0});
   }
 
   /// Makes the next `rows` positions, which have been written, part of the cache.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "driftless/argmax.hpp"
+#include "driftless/detail/kernels/kernels.hpp"
 #include "driftless/detail/kernels/lanes.hpp"
 #include "driftless/detail/messages.hpp"
 #include "driftless/error.hpp"
@@ -66,12 +67,12 @@ inline bool isLikelier(const Candidate& a, const Candidate& b) {
 }
 
 /// From distances to e to their power, by the library's own series: the standard's differs between platforms.
-inline void exponentiate(std::vector<Candidate>& candidates) {
+inline void toPowers(std::vector<Candidate>& candidates) {
   double numbers[kLanes];
   for (std::size_t begin = 0; begin < candidates.size(); begin += kLanes) {
     const std::size_t count = (std::min)(candidates.size() - begin, static_cast<std::size_t>(kLanes));
     for (std::size_t i = 0; i < kLanes; ++i) numbers[i] = i < count ? candidates[begin + i].weight : 0;
-    exp(Lanes<double>::load(numbers)).store(numbers);
+    kernels<double>().exponentiate(numbers, kLanes);
     for (std::size_t i = 0; i < count; ++i) candidates[begin + i].weight = numbers[i];
   }
 }
@@ -116,7 +117,7 @@ int draw(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_
   if (sampling.top_k > 0)
     candidates = takeLikeliest(std::move(candidates), static_cast<std::size_t>(sampling.top_k),
                                std::numeric_limits<double>::infinity());
-  exponentiate(candidates);
+  toPowers(candidates);
   if (sampling.top_p < 1) {
     const double enough = sampling.top_p * totalWeight(candidates);
     candidates = takeLikeliest(std::move(candidates), logits.size(), enough);

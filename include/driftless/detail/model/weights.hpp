@@ -5,9 +5,11 @@
 #include <map>
 #include <utility>
 
+#include "driftless/detail/kernels/kernels.hpp"
 #include "driftless/detail/kernels/lanes.hpp"
 #include "driftless/detail/messages.hpp"
 #include "driftless/detail/stored/elements.hpp"
+#include "driftless/detail/stored/range.hpp"
 #include "driftless/detail/threads/thread_pool.hpp"
 #include "driftless/error.hpp"
 #include "driftless/weights.hpp"
@@ -36,10 +38,8 @@ Index PackedMatrix<Scalar>::panelOffset(Index panel) const {
 template <class Scalar>
 bool PackedMatrix<Scalar>::setPanel(Index panel, const Scalar* values) {
   float* const scales = scales_.data() != nullptr ? scales_.data() + panelColumn(panel) : nullptr;
-  std::byte* const to = data_.data() + panelOffset(panel);
-  return withElement<Scalar>(stored_, [&]<class Element>(std::type_identity<Element>) {
-    return storePanel(values, in_, panelWidth(panel), reinterpret_cast<Element*>(to), scales);
-  });
+  return kernels<Scalar>().storePanel(values, in_, panelWidth(panel), stored_, data_.data() + panelOffset(panel),
+                                      scales);
 }
 
 template <class Scalar>

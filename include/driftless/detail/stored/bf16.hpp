@@ -2,7 +2,7 @@
 
 #include "driftless/detail/kernels/lanes.hpp"
 
-namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
 
 #if defined(EIGEN_VECTORIZE_AVX512)
 
@@ -33,4 +33,4 @@ EIGEN_STRONG_INLINE Lanes<float> loadLanes<float, Eigen::bfloat16>(const Eigen::
 
 #endif
 
-}}}  // namespace driftless::DRIFTLESS_ABI::detail
+}}}}  // namespace driftless::DRIFTLESS_ABI::detail::DRIFTLESS_VECTORS

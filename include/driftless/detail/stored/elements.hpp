@@ -6,20 +6,17 @@
 
 #include "driftless/config.hpp"
 #include "driftless/detail/kernels/lanes.hpp"
-#include "driftless/detail/messages.hpp"
 #include "driftless/detail/stored/bf16.hpp"
 #include "driftless/detail/stored/f16.hpp"
 #include "driftless/detail/stored/int8.hpp"
-#include "driftless/error.hpp"
 #include "driftless/stored_type.hpp"
-#include "driftless/tensor.hpp"
 
-namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
 
 /// From the stored type, known at run time, to the type of its elements: calls visit(std::type_identity<Element>()).
 ///
 /// A stored type is an enumerator in stored_type.hpp, a line here, and a file in this folder that specialises loadLanes
-/// (lanes.hpp) for its elements; and storePanel, if a cast of each number is not all that storing takes.
+/// (lanes.hpp) for its elements; and storeElements, if a cast of each number is not all that storing takes.
 template <class Scalar, class Visit>
 auto withElement(StoredType type, Visit visit) {
   switch (type) {
@@ -43,9 +40,9 @@ Index elementSize(StoredType type) {
 /// Whether elements are whole numbers, to be multiplied by a scale of their column.
 constexpr bool isQuantized(StoredType type) { return type == StoredType::int8; }
 
-/// Stores a panel's numbers [in, width]. False if one of them is finite and beyond what an element can hold.
+/// As storePanel, for elements that are casts of the numbers.
 template <class Scalar, class Element>
-bool storePanel(const Scalar* values, Index in, Index width, Element* stored, float*) {
+bool storeElements(const Scalar* values, Index in, Index width, Element* stored, float*) {
   for (Index i = 0; i < in * width; ++i) {
     stored[i] = static_cast<Element>(values[i]);
     if (std::isfinite(values[i]) && !std::isfinite(static_cast<Scalar>(stored[i]))) return false;
@@ -53,31 +50,22 @@ bool storePanel(const Scalar* values, Index in, Index width, Element* stored, fl
   return true;
 }
 
-/// Whether a number from a file is in memory what it is in the file, but for rounding.
+/// Stores a panel's numbers [in, width], and its columns' scales if the type has them. False if one of the numbers is
+/// finite and beyond what the type can hold, or not finite where the type knows no such numbers.
 template <class Scalar>
-bool canHold(StoredType stored, double number) {
-  if (isQuantized(stored)) return std::isfinite(static_cast<float>(number));
+bool storePanel(const Scalar* values, Index in, Index width, StoredType stored, std::byte* panel, float* scales) {
   return withElement<Scalar>(stored, [&]<class Element>(std::type_identity<Element>) {
-    const Element element = static_cast<Element>(static_cast<Scalar>(number));
-    return !std::isfinite(number) || std::isfinite(static_cast<Scalar>(element));
+    return storeElements(values, in, width, reinterpret_cast<Element*>(panel), scales);
   });
 }
 
-/// The error about a tensor that has a number which cannot be held.
+/// Stores numbers as a type that is not quantized, `stride` elements apart.
 template <class Scalar>
-[[noreturn]] void raiseBeyondType(const TensorView& tensor, StoredType stored) {
-  const std::string_view type = stored != StoredType::full      ? nameOf(stored)
-                                : std::is_same_v<Scalar, float> ? "float"
-                                                                : "double";
-  for (Index row = 0; row < tensor.rows; ++row)
-    for (Index col = 0; col < tensor.cols; ++col) {
-      double number = 0;
-      readElements(tensor, row, col, 1, &number);
-      if (!canHold<Scalar>(stored, number))
-        raise<ArgumentError>({tensor.place, ": expected numbers that ", type, " can hold, found ", number, " at ",
-                              shapeText({row, col})});
-    }
-  raise<ArgumentError>({tensor.place, ": changed while it was read"});
+void storeRow(const Scalar* row, Index count, StoredType stored, std::byte* to, Index stride) {
+  withElement<Scalar>(stored, [&]<class Element>(std::type_identity<Element>) {
+    Element* const elements = reinterpret_cast<Element*>(to);
+    for (Index i = 0; i < count; ++i) elements[i * stride] = static_cast<Element>(row[i]);
+  });
 }
 
-}}}  // namespace driftless::DRIFTLESS_ABI::detail
+}}}}  // namespace driftless::DRIFTLESS_ABI::detail::DRIFTLESS_VECTORS

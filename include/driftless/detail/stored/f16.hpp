@@ -2,7 +2,7 @@
 
 #include "driftless/detail/kernels/lanes.hpp"
 
-namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
 
 #if defined(EIGEN_VECTORIZE_AVX512)
 
@@ -31,4 +31,4 @@ EIGEN_STRONG_INLINE Lanes<float> loadLanes<float, Eigen::half>(const Eigen::half
 
 #endif
 
-}}}  // namespace driftless::DRIFTLESS_ABI::detail
+}}}}  // namespace driftless::DRIFTLESS_ABI::detail::DRIFTLESS_VECTORS

@@ -6,12 +6,12 @@
 
 #include "driftless/detail/kernels/lanes.hpp"
 
-namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
 
 /// Symmetric quantisation without a zero point: a column is its whole numbers times one scale, the column's largest
 /// magnitude over 127. False if a number of the panel [in, width] is not finite.
 template <class Scalar>
-bool storePanel(const Scalar* values, Eigen::Index in, Eigen::Index width, std::int8_t* stored, float* scales) {
+bool storeElements(const Scalar* values, Eigen::Index in, Eigen::Index width, std::int8_t* stored, float* scales) {
   constexpr float kLargest = 127;
   for (Eigen::Index column = 0; column < width; ++column) {
     float largest = 0;
@@ -59,4 +59,4 @@ EIGEN_STRONG_INLINE Lanes<float> loadLanes<float, std::int8_t>(const std::int8_t
 
 #endif
 
-}}}  // namespace driftless::DRIFTLESS_ABI::detail
+}}}}  // namespace driftless::DRIFTLESS_ABI::detail::DRIFTLESS_VECTORS

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "driftless/detail/kernels/activation.hpp"
+#include "driftless/detail/kernels/kernels.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
+
+/// The last steps of an output: the column's scale, the bias, the activation, the residual.
+template <class Scalar>
+void finishTile(const Scalar* sums, Index rows, Index width, const float* scales, Index column, Scalar* out,
+                const Destination<Scalar>& to) {
+  using L = Lanes<Scalar>;
+  const L nan = L::broadcast(std::numeric_limits<Scalar>::quiet_NaN());
+  for (Index r = 0; r < rows; ++r)
+    for (Index c = 0; c < width; c += kLanes) {
+      L value = L::load(sums + r * kPanelWidth + c);
+      const L addend = to.bias != nullptr ? L::load(to.bias + column + c) : L::broadcast(Scalar(0));
+      value =
+          scales != nullptr ? fusedMultiplyAdd(value, loadLanes<Scalar>(scales + column + c), addend) : value + addend;
+      if (to.activation) value = activate(*to.activation, value);
+      Scalar* const target = out + r * to.stride + column + c;
+      if (to.adds) value = L::load(target) + value;
+      if (to.has_one_nan) value = selectNaN(value, nan, value);
+      if (column + c + kLanes <= to.columns) {
+        value.store(target);
+      } else {
+        Scalar padded[kLanes];
+        value.store(padded);
+        std::copy_n(padded, to.columns - column - c, target);
+      }
+    }
+}
+
+}}}}  // namespace driftless::DRIFTLESS_ABI::detail::DRIFTLESS_VECTORS

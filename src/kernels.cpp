@@ -1,0 +1,63 @@
+// The compiled library: which kernels are in use.
+
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "driftless/detail/messages.hpp"
+#include "driftless/error.hpp"
+#include "driftless/instruction_set.hpp"
+#include "kernel_sets.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI {
+
+namespace detail {
+namespace {
+
+struct Choice {
+  const KernelSet& set;
+  bool is_supported;
+};
+
+/// The first that the processor supports or, if DRIFTLESS_KERNELS is set, the one of that name.
+const KernelSet& choose() {
+  const Choice choices[] = {
+#ifdef DRIFTLESS_DISPATCH
+      {kAvx512KernelSet, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")},
+      {kAvx2KernelSet, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
+#endif
+      {kOwnKernelSet, true}};
+  const char* const variable = std::getenv("DRIFTLESS_KERNELS");
+  const std::string_view wanted = variable == nullptr ? "" : variable;
+  std::string names;
+  for (const Choice& choice : choices) {
+    if (!choice.is_supported) continue;
+    if (wanted.empty() || wanted == choice.set.name) return choice.set;
+    names += message({names.empty() ? "" : " or ", choice.set.name});
+  }
+  raise<ArgumentError>({"DRIFTLESS_KERNELS: expected ", names, " on this processor, got ", quotedName(wanted)});
+}
+
+const KernelSet& kernelSet() {
+  static const KernelSet& set = choose();
+  return set;
+}
+
+}  // namespace
+
+template <>
+const Kernels<float>& kernels<float>() {
+  return kernelSet().for_float;
+}
+
+template <>
+const Kernels<double>& kernels<double>() {
+  return kernelSet().for_double;
+}
+
+}  // namespace detail
+
+std::string_view instructionSet() { return detail::kernelSet().name; }
+
+}}  // namespace driftless::DRIFTLESS_ABI

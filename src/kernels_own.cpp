@@ -1,0 +1,2 @@
+#define DRIFTLESS_KERNEL_SET kOwnKernelSet
+#include "kernel_set.ipp"
