@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "driftless/detail/kernels/activation.hpp"
-#include "driftless/detail/kernels/kernels.hpp"
+#include "driftless/detail/kernels/destination.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
 

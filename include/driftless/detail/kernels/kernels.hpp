@@ -1,26 +1,13 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <string_view>
 
 #include "driftless/config.hpp"
-#include "driftless/detail/kernels/shapes.hpp"
+#include "driftless/detail/kernels/destination.hpp"
 #include "driftless/stored_type.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
-
-/// Where the rows of a product go, and what happens to them on the way.
-template <class Scalar>
-struct Destination {
-  Scalar* data;                               ///< [rows, columns]
-  Index columns;                              ///< nothing is written beyond them
-  Index stride;                               ///< numbers from one row to the next
-  const Scalar* bias = nullptr;               ///< [columns, padded to whole lanes], added first
-  std::optional<Activation> activation = {};  ///< applied next
-  bool adds = false;                          ///< to what the destination, which is then padded, holds
-  bool has_one_nan = false;                   ///< which of its many a processor returns depends on the instruction
-};
 
 /// The loops over numbers that are worth a processor's own instructions, on plain memory. All sets of them compute the
 /// same bits. What each does is said at the function of its name.
@@ -47,13 +34,4 @@ const Kernels<Scalar>& kernels();
 
 #ifndef DRIFTLESS_COMPILED
 #include "driftless/detail/kernels/own_kernels.hpp"
-
-namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
-
-template <class Scalar>
-const Kernels<Scalar>& kernels() {
-  return kOwnKernels<Scalar>;
-}
-
-}}}  // namespace driftless::DRIFTLESS_ABI::detail
 #endif

@@ -122,7 +122,7 @@ EIGEN_STRONG_INLINE Lanes<Scalar> product(const Lanes<Scalar>& a, const Lanes<Sc
 
 #if defined(__GNUC__)
 /// The compiler's own vector of `Count` numbers.
-template <class Number, int Count>
+template <class Number, std::size_t Count>
 struct VectorOf {
   typedef Number Type __attribute__((vector_size(Count * sizeof(Number))));
 };
@@ -131,7 +131,7 @@ struct VectorOf {
 /// fusedMultiplyAdd for processors that multiply and add packets only one after the other.
 template <class Scalar, class Packet>
 Packet fusedBySoftware(const Packet& a, const Packet& b, const Packet& c) {
-  constexpr int kCount = sizeof(Packet) / sizeof(Scalar);
+  constexpr std::size_t kCount = sizeof(Packet) / sizeof(Scalar);
   Packet result;
 #if defined(__GNUC__)
   if constexpr (std::is_same_v<Scalar, float>) {
@@ -164,7 +164,7 @@ Packet fusedBySoftware(const Packet& a, const Packet& b, const Packet& c) {
   std::memcpy(x, &a, sizeof a);
   std::memcpy(y, &b, sizeof b);
   std::memcpy(z, &c, sizeof c);
-  for (int i = 0; i < kCount; ++i) x[i] = fusedMultiplyAdd(x[i], y[i], z[i]);
+  for (std::size_t i = 0; i < kCount; ++i) x[i] = fusedMultiplyAdd(x[i], y[i], z[i]);
   std::memcpy(&result, x, sizeof result);
   return result;
 }

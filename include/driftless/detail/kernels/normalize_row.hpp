@@ -32,8 +32,7 @@ void normalizeRow(const Scalar* x, Index C, Scalar epsilon, const Scalar* weight
 
   for (Index c = 0; c < padded; c += kLanes) {
     const L deviation = L::load(out + c) - L::broadcast(mean);
-    fusedMultiplyAdd(product(deviation, L::broadcast(inverse)), L::load(weight + c), L::load(bias + c))
-        .store(out + c);
+    fusedMultiplyAdd(product(deviation, L::broadcast(inverse)), L::load(weight + c), L::load(bias + c)).store(out + c);
   }
 }
 

@@ -9,7 +9,8 @@
 #include "driftless/detail/kernels/softmax.hpp"
 #include "driftless/detail/stored/elements.hpp"
 
-namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+inline namespace DRIFTLESS_VECTORS {
 
 /// The kernels as this translation unit compiles them.
 template <class Scalar>
@@ -17,4 +18,13 @@ inline constexpr Kernels<Scalar> kOwnKernels = {
     multiplyPanel<Scalar>, finishTile<Scalar>, normalizeRow<Scalar>, softmaxNumerators<Scalar>,
     exponentiate<Scalar>,  storePanel<Scalar>, storeRow<Scalar>,     multiplyAddChains<Scalar>};
 
-}}}}  // namespace driftless::DRIFTLESS_ABI::detail::DRIFTLESS_VECTORS
+}  // namespace DRIFTLESS_VECTORS
+
+#ifndef DRIFTLESS_COMPILED
+template <class Scalar>
+const Kernels<Scalar>& kernels() {
+  return kOwnKernels<Scalar>;
+}
+#endif
+
+}}}  // namespace driftless::DRIFTLESS_ABI::detail
