@@ -11,7 +11,7 @@
 #include "driftless/detail/abi.hpp"
 #include "driftless/detail/kernels/shapes.hpp"
 
-#if defined(EIGEN_VECTORIZE_AVX512) || (defined(EIGEN_VECTORIZE_AVX2) && defined(__F16C__))
+#if defined(__SSE2__)
 #include <immintrin.h>
 #elif defined(EIGEN_VECTORIZE_NEON) && defined(__aarch64__)
 #include <arm_neon.h>
@@ -120,46 +120,50 @@ EIGEN_STRONG_INLINE Lanes<Scalar> product(const Lanes<Scalar>& a, const Lanes<Sc
   return eachPacket([](const auto& x, const auto& y) { return Eigen::internal::pmul(x, y); }, a, b);
 }
 
-#if defined(__GNUC__)
-/// The compiler's own vector of `Count` numbers.
-template <class Number, std::size_t Count>
-struct VectorOf {
-  typedef Number Type __attribute__((vector_size(Count * sizeof(Number))));
-};
+#if defined(__SSE2__)
+/// result = x * y + z, rounded once, computed in double: the product is exact there, and the sum is rounded first to
+/// double and then to float, which is the same as once unless the double lies halfway between two floats or the float
+/// is subnormal. False if one of the four is such a number.
+inline bool fuseInDouble(__m128 x, __m128 y, __m128 z, __m128& result) {
+  const auto sum = [](__m128 a, __m128 b, __m128 c) {
+    return _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), _mm_cvtps_pd(c));
+  };
+  const auto upper = [](__m128 four) { return _mm_movehl_ps(four, four); };
+  const __m128d first = sum(x, y, z), second = sum(upper(x), upper(y), upper(z));
+  result = _mm_movelh_ps(_mm_cvtpd_ps(first), _mm_cvtpd_ps(second));
+
+  // The lower and upper halves of the doubles' bits.
+  const __m128 a = _mm_castpd_ps(first), b = _mm_castpd_ps(second);
+  const __m128i low = _mm_castps_si128(_mm_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0)));
+  const __m128i high =
+      _mm_and_si128(_mm_castps_si128(_mm_shuffle_ps(a, b, _MM_SHUFFLE(3, 1, 3, 1))), _mm_set1_epi32(0x7FFFFFFF));
+  // Of a double's 52 bits of fraction, a float has all but the last 29.
+  const __m128i is_halfway =
+      _mm_cmpeq_epi32(_mm_and_si128(low, _mm_set1_epi32(0x1FFFFFFF)), _mm_set1_epi32(0x10000000));
+  const __m128i is_small = _mm_cmplt_epi32(high, _mm_set1_epi32((1023 - 126) << 20));
+  const __m128i is_zero = _mm_cmpeq_epi32(_mm_or_si128(low, high), _mm_setzero_si128());
+  return _mm_movemask_epi8(_mm_or_si128(is_halfway, _mm_andnot_si128(is_zero, is_small))) == 0;
+}
 #endif
 
 /// fusedMultiplyAdd for processors that multiply and add packets only one after the other.
 template <class Scalar, class Packet>
 Packet fusedBySoftware(const Packet& a, const Packet& b, const Packet& c) {
-  constexpr std::size_t kCount = sizeof(Packet) / sizeof(Scalar);
   Packet result;
-#if defined(__GNUC__)
+#if defined(__SSE2__)
   if constexpr (std::is_same_v<Scalar, float>) {
-    using Floats = typename VectorOf<float, kCount>::Type;
-    using Doubles = typename VectorOf<double, kCount>::Type;
-    using Bits = typename VectorOf<std::int64_t, kCount>::Type;
-    Floats x, y, z;
-    std::memcpy(&x, &a, sizeof a);
-    std::memcpy(&y, &b, sizeof b);
-    std::memcpy(&z, &c, sizeof c);
-    // The product is exact. The sum is rounded to odd (Boldo and Melquiond 2008): where it is not exact, which is what
-    // the error of Knuth's TwoSum says, the last bit becomes one, so that rounding to float sees on which side it lies.
-    const Doubles product = __builtin_convertvector(x, Doubles) * __builtin_convertvector(y, Doubles);
-    const Doubles addend = __builtin_convertvector(z, Doubles);
-    Doubles sum = product + addend;
-    const Doubles share = sum - product;
-    const Doubles error = (product - (sum - share)) + (addend - share);
-    const Bits is_inexact = (error < 0) | (error > 0);
-    const Bits towards_error = ((error > 0) ^ (sum > 0)) | 1;
-    Bits bits;
-    std::memcpy(&bits, &sum, sizeof sum);
-    bits += towards_error & is_inexact & ((bits & 1) - 1);
-    std::memcpy(&sum, &bits, sizeof sum);
-    const Floats rounded = __builtin_convertvector(sum, Floats);
-    std::memcpy(&result, &rounded, sizeof rounded);
-    return result;
+    constexpr std::size_t kParts = sizeof(Packet) / sizeof(__m128);
+    __m128 x[kParts], y[kParts], z[kParts], sums[kParts];
+    std::memcpy(x, &a, sizeof a);
+    std::memcpy(y, &b, sizeof b);
+    std::memcpy(z, &c, sizeof c);
+    bool is_done = true;
+    for (std::size_t i = 0; i < kParts; ++i) is_done = fuseInDouble(x[i], y[i], z[i], sums[i]) && is_done;
+    std::memcpy(&result, sums, sizeof result);
+    if (is_done) return result;
   }
 #endif
+  constexpr std::size_t kCount = sizeof(Packet) / sizeof(Scalar);
   Scalar x[kCount], y[kCount], z[kCount];
   std::memcpy(x, &a, sizeof a);
   std::memcpy(y, &b, sizeof b);
