@@ -46,7 +46,7 @@ void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, 
     const Index columns = (std::min)(kPage, roundUpToLanes(longest - begin));
     for (Index r = 0; r < rows; ++r) std::fill_n(scores + r * stride + begin, columns, Scalar(0));
     use.multiplyPanel(rows, step.qkv.row(first_row) + head * D, step.qkv.stride(), cache.stored(),
-                  CacheAccess::keys(cache, head, begin), kPage, columns, D, scores + begin, stride);
+                      CacheAccess::keys(cache, head, begin), kPage, columns, D, scores + begin, stride);
   }
 
   // 2. Softmax without its division.
@@ -62,7 +62,8 @@ void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, 
     while (begin < end) {
       const Index stop = (std::min)(end, (begin / kPage + 1) * kPage);
       use.multiplyPanel(row_count, scores + row * stride + begin, stride, cache.stored(),
-                    CacheAccess::values(cache, head, begin), width, width, stop - begin, sums + row * stride, stride);
+                        CacheAccess::values(cache, head, begin), width, width, stop - begin, sums + row * stride,
+                        stride);
       begin = stop;
     }
   };

@@ -39,7 +39,7 @@ void multiply(const PaddedRows<Scalar>& x, const PackedMatrix<Scalar>& matrix, T
         alignas(64) Scalar sums[kTileRows * kPanelWidth];
         std::fill_n(sums, rows * kPanelWidth, Scalar(0));
         use.multiplyPanel(rows, x.row(row), x.stride(), matrix.stored(), matrix.panel(panel), width, width, matrix.in(),
-                      sums, kPanelWidth);
+                          sums, kPanelWidth);
         use.finishTile(sums, rows, width, matrix.scales(), matrix.panelColumn(panel), to.data + row * to.stride, to);
       }
   });
@@ -59,7 +59,8 @@ void layerNorm(const PaddedRows<Scalar>& x, const LayerNorm<Scalar>& norm, Threa
   out.resize(x.rows(), x.cols());
   pool.parallelFor((x.rows() + kTaskRows - 1) / kTaskRows, [&](Index task, int) {
     const Index end = (std::min)((task + 1) * kTaskRows, x.rows());
-    for (Index row = task * kTaskRows; row < end; ++row) normalize(x.row(row), norm.width, norm.epsilon, norm.weight.data(), norm.bias.data(), out.row(row));
+    for (Index row = task * kTaskRows; row < end; ++row)
+      normalize(x.row(row), norm.width, norm.epsilon, norm.weight.data(), norm.bias.data(), out.row(row));
   });
 }
 
