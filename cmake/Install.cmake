@@ -47,7 +47,7 @@ if(DRIFTLESS_BUILD_TOOLS)
     DESTINATION ${DRIFTLESS_MODEL_DIR}
     PATTERN goldens EXCLUDE)
   find_program(DRIFTLESS_HELP2MAN help2man)
-  if(DRIFTLESS_HELP2MAN)
+  if(DRIFTLESS_HELP2MAN AND NOT CMAKE_CROSSCOMPILING) # it runs the program
     add_custom_command(
       OUTPUT driftless.1
       COMMAND ${DRIFTLESS_HELP2MAN} --no-info --help-option=--help-all --output=driftless.1
@@ -72,14 +72,16 @@ if(driftless_fetched)
 endif()
 
 # `cpack -G DEB` makes a package for Debian and what descends from it.
-set(CPACK_PACKAGE_VENDOR "driftless")
-set(CPACK_PACKAGE_CONTACT "the driftless developers")
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY ${PROJECT_DESCRIPTION})
-set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
-set(CPACK_STRIP_FILES ON)
-set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
-set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-set(CPACK_DEBIAN_PACKAGE_SECTION science)
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libeigen3-dev, nlohmann-json3-dev") # for those who compile against it
-include(CPack)
+if(PROJECT_IS_TOP_LEVEL)
+  set(CPACK_PACKAGE_VENDOR "driftless")
+  set(CPACK_PACKAGE_CONTACT "the driftless developers")
+  set(CPACK_PACKAGE_DESCRIPTION_SUMMARY ${PROJECT_DESCRIPTION})
+  set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+  set(CPACK_STRIP_FILES ON)
+  set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+  set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+  set(CPACK_DEBIAN_PACKAGE_SECTION science)
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+  set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libeigen3-dev, nlohmann-json3-dev") # for those who compile against it
+  include(CPack)
+endif()

@@ -7,7 +7,7 @@
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
-constinit const KernelSet DRIFTLESS_KERNEL_SET = {DRIFTLESS_TEXT(DRIFTLESS_VECTORS), kOwnKernels<float>,
+constexpr KernelSet DRIFTLESS_KERNEL_SET = {DRIFTLESS_TEXT(DRIFTLESS_VECTORS), kOwnKernels<float>,
                                                   kOwnKernels<double>};
 
 }}}  // namespace driftless::DRIFTLESS_ABI::detail

@@ -9,6 +9,10 @@
 #include "driftless/instruction_set.hpp"
 #include "kernel_sets.hpp"
 
+#ifdef DRIFTLESS_DISPATCH
+#include <cpuid.h>
+#endif
+
 namespace driftless { inline namespace DRIFTLESS_ABI {
 
 namespace detail {
@@ -19,13 +23,25 @@ struct Choice {
   bool is_supported;
 };
 
+#ifdef DRIFTLESS_DISPATCH
+/// Conversions between float and half precision, of which __builtin_cpu_supports does not know everywhere.
+bool hasF16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 /// The first that the processor supports or, if DRIFTLESS_KERNELS is set, the one of that name.
 const KernelSet& choose() {
+#ifdef DRIFTLESS_DISPATCH
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && hasF16c();
+  const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
   const Choice choices[] = {
 #ifdef DRIFTLESS_DISPATCH
-      {kAvx512KernelSet, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")},
-      {kAvx2KernelSet, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
+      {kAvx512KernelSet, has_avx512},
+      {kAvx2KernelSet, has_avx2},
 #endif
       {kOwnKernelSet, true}};
   const char* const variable = std::getenv("DRIFTLESS_KERNELS");

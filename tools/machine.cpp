@@ -64,7 +64,7 @@ double Machine::readBandwidth() const {
 
 double Machine::fmaPeak() const {
   const double operations = 2.0 * detail::kChainedMultiplyAdds * threads_.count();
-  return operations * runsPerSecond(threads_, [](Index) { return detail::kernels<float>().multiplyAddChains(0.5f); });
+  return operations * runsPerSecond(threads_, [](Index) { return detail::kernels<float>().multiply_add_chains(0.5f); });
 }
 
 }  // namespace driftless::cli

@@ -77,7 +77,7 @@ CLI::Option* addModel(CLI::App& command, std::string& path) {
   return command
       .add_option("-m,--model", path, "A Hugging Face directory, or a .safetensors file beside its config.json")
       ->type_name("DIR")
-      ->capture_default_str();
+      ->default_str("that of the program");
 }
 
 CLI::Option* addPreset(CLI::App& command, std::optional<std::string>& name, CLI::Option* model) {

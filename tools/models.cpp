@@ -21,11 +21,6 @@ StoredType storedTypeNamed(const std::string& name) {
   return static_cast<StoredType>(found - std::ranges::begin(kStoredTypeNames));
 }
 
-/// Where a model's files are: it is named by its directory, or by one of them.
-std::filesystem::path directoryOf(const std::filesystem::path& model) {
-  return std::filesystem::is_directory(model) ? model : model.parent_path();
-}
-
 struct Preset {
   const char* name;
   Index n_layer;
@@ -76,7 +71,7 @@ const Tokenizer* ModelTokenizer::find() {
     is_read_ = true;
     try {
       if (hasFiles())
-        tokenizer_ = Tokenizer::load(directoryOf(*model_));
+        tokenizer_ = Tokenizer::load(detail::modelDirectory(*model_));
       else
         why_not_ = "the model has no tokenizer files";
     } catch (const Error& error) {
@@ -93,8 +88,9 @@ const Tokenizer& ModelTokenizer::require(const std::string& expected) {
 
 bool ModelTokenizer::hasFiles() const {
   constexpr std::array kFiles = {"tokenizer.json", "vocab.json", "merges.txt"};
-  return model_ &&
-         std::ranges::any_of(kFiles, [&](const char* file) { return detail::isThere(directoryOf(*model_) / file); });
+  return model_ && std::ranges::any_of(kFiles, [&](const char* file) {
+           return detail::isThere(detail::modelDirectory(*model_) / file);
+         });
 }
 
 std::vector<std::string> presetNames() {

@@ -12,7 +12,9 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 template <class T>
 struct ArgumentSpan : std::span<const T> {
   using std::span<const T>::span;
+  /// The elements of another span.
   ArgumentSpan(std::span<const T> elements) : std::span<const T>(elements) {}  // NOLINT(google-explicit-constructor)
+  /// Those in braces, which live until the end of the call: not for an object with a name.
   ArgumentSpan(std::initializer_list<T> elements) : std::span<const T>(elements.begin(), elements.size()) {}
 };
 

@@ -282,6 +282,16 @@ TEST_SUITE("generate-cli") {
     }
   }
 
+  TEST_CASE("JSON of a model whose path is not UTF-8 has U+FFFD in its place") {
+    const TemporaryDirectory directory;
+    const std::filesystem::path model = directory.path() / "caf\xE9";
+    std::filesystem::create_directory(model);
+    writeCheckpoint(model, gpt2Tensors({}), configJson({}));
+    const json result =
+        jsonOf({"bench", "--json", "-m", model.string(), "--prompt-tokens", "2", "-n", "2", "--repeats", "1"});
+    CHECK(result.at("model") == (directory.path() / "caf\xEF\xBF\xBD").string());
+  }
+
   TEST_CASE("logits that are not numbers are the same error for every command and stored type") {
     const TemporaryDirectory directory;
     const std::string model = directory.path().string();

@@ -26,8 +26,12 @@
 #define DRIFTLESS_VECTORS avx512
 #elif defined(EIGEN_VECTORIZE_AVX2) && defined(EIGEN_VECTORIZE_FMA) && defined(__F16C__)
 #define DRIFTLESS_VECTORS avx2
+#elif defined(EIGEN_VECTORIZE_AVX2) && defined(EIGEN_VECTORIZE_FMA)
+#define DRIFTLESS_VECTORS avx2_without_f16c
 #elif defined(EIGEN_VECTORIZE_AVX2)
-#define DRIFTLESS_VECTORS avx2_in_part
+#define DRIFTLESS_VECTORS avx2_without_fma
+#elif defined(EIGEN_VECTORIZE_AVX) && defined(EIGEN_VECTORIZE_FMA)
+#define DRIFTLESS_VECTORS avx_fma
 #elif defined(EIGEN_VECTORIZE_AVX)
 #define DRIFTLESS_VECTORS avx
 #elif defined(EIGEN_VECTORIZE_SSE4_1)
@@ -36,6 +40,8 @@
 #define DRIFTLESS_VECTORS sse2
 #elif defined(EIGEN_VECTORIZE_NEON)
 #define DRIFTLESS_VECTORS neon
+#elif defined(__FMA__)
+#define DRIFTLESS_VECTORS scalar_fma
 #else
 #define DRIFTLESS_VECTORS scalar
 #endif

@@ -249,7 +249,7 @@ inline std::vector<int> eosIdsOf(const std::filesystem::path& path, Index vocab_
     const std::optional<std::uint64_t> number = id.wholeNumber();
     if (!number || *number >= static_cast<std::uint64_t>(vocab_size))
       raise<ConfigError>(
-          {path.string(), ": eos_token_id: expected token ids from 0 to ", vocab_size - 1, ", found ", eos.shown()});
+          {pathText(path), ": eos_token_id: expected token ids from 0 to ", vocab_size - 1, ", found ", eos.shown()});
     ids.push_back(static_cast<int>(*number));
   };
   if (eos.is(JsonKind::array)) {
@@ -271,7 +271,7 @@ DRIFTLESS_INLINE std::string_view nameOf(Activation activation) {
 DRIFTLESS_INLINE Config readConfig(const std::filesystem::path& path) { return detail::ConfigFile(path).config(); }
 
 DRIFTLESS_INLINE std::vector<int> readEosIds(const std::filesystem::path& model) {
-  const std::filesystem::path directory = model.extension() == ".safetensors" ? model.parent_path() : model;
+  const std::filesystem::path directory = detail::modelDirectory(model);
   const std::filesystem::path config = directory / "config.json", generation = directory / "generation_config.json";
   const Index vocab_size = detail::ConfigFile(config).vocabSize();
   std::vector<int> ids;

@@ -62,7 +62,8 @@ class FileBytes {
   void read(const std::filesystem::path& path, std::size_t size, ReadSome readSome) {
     read_ = std::make_unique_for_overwrite<std::byte[]>(size);
     for (std::size_t done = 0; done < size;) {
-      const std::optional<std::size_t> count = readSome(read_.get() + done, size - done);
+      constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // some systems take no more
+      const std::optional<std::size_t> count = readSome(read_.get() + done, (std::min)(size - done, kMostAtOnce));
       if (!count) fail(path, lastError());
       if (*count == 0) fail(path, message({"expected ", size, " bytes, found ", done, ": it was cut short meanwhile"}));
       done += *count;
@@ -92,8 +93,7 @@ class FileBytes {
     if (!maps_file)
       return read(path, static_cast<std::size_t>(size.QuadPart), [&](std::byte* to, std::size_t most) {
         DWORD count = 0;
-        const DWORD some = static_cast<DWORD>((std::min)(most, std::size_t{1} << 30));
-        const bool is_read = ReadFile(file.value, to, some, &count, nullptr);
+        const bool is_read = ReadFile(file.value, to, static_cast<DWORD>(most), &count, nullptr);
         return is_read ? std::optional<std::size_t>(count) : std::nullopt;
       });
     const Handle mapping{CreateFileMappingW(file.value, nullptr, PAGE_READONLY, 0, 0, nullptr)};
@@ -127,7 +127,10 @@ class FileBytes {
     const auto size = static_cast<std::size_t>(status.st_size);
     if (!maps_file)
       return read(path, size, [&](std::byte* to, std::size_t most) {
-        const ::ssize_t count = ::read(file.value, to, most);
+        ::ssize_t count = 0;
+        do {
+          count = ::read(file.value, to, most);
+        } while (count < 0 && errno == EINTR);
         return count < 0 ? std::nullopt : std::optional(static_cast<std::size_t>(count));
       });
     const void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.value, 0);
@@ -146,6 +149,12 @@ class FileBytes {
 inline bool isThere(const std::filesystem::path& path) {
   std::error_code error;
   return std::filesystem::status(path, error).type() != std::filesystem::file_type::not_found;
+}
+
+/// Where a model's files are: it is named by its directory, or by one of them.
+inline std::filesystem::path modelDirectory(const std::filesystem::path& model) {
+  std::error_code error;
+  return std::filesystem::is_directory(model, error) ? model : model.parent_path();
 }
 
 /// Gives back the memory of mapped bytes that have been used; to look at them again reads the file again.

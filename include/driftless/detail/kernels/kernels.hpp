@@ -10,20 +10,20 @@
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
 /// The loops over numbers that are worth a processor's own instructions, on plain memory. All sets of them compute the
-/// same bits. What each does is said at the function of its name.
+/// same bits. What each does is said at the function of its name: finish_tile at finishTile.
 template <class Scalar>
 struct Kernels {
-  void (*multiplyPanel)(Index rows, const Scalar* x, Index x_stride, StoredType stored, const std::byte* panel,
-                        Index panel_stride, Index width, Index in, Scalar* sums, Index sums_stride);
-  void (*finishTile)(const Scalar* sums, Index rows, Index width, const float* scales, Index column, Scalar* out,
-                     const Destination<Scalar>& to);
-  void (*normalizeRow)(const Scalar* x, Index width, Scalar epsilon, const Scalar* weight, const Scalar* bias,
-                       Scalar* out);
-  Scalar (*softmaxNumerators)(Scalar* scores, Index count);
+  void (*multiply_panel)(Index rows, const Scalar* x, Index x_stride, StoredType stored, const std::byte* panel,
+                         Index panel_stride, Index width, Index in, Scalar* sums, Index sums_stride);
+  void (*finish_tile)(const Scalar* sums, Index rows, Index width, const float* scales, Index column, Scalar* out,
+                      const Destination<Scalar>& to);
+  void (*normalize_row)(const Scalar* x, Index width, Scalar epsilon, const Scalar* weight, const Scalar* bias,
+                        Scalar* out);
+  Scalar (*softmax_numerators)(Scalar* scores, Index count);
   void (*exponentiate)(Scalar* numbers, Index count);
-  bool (*storePanel)(const Scalar* values, Index in, Index width, StoredType stored, std::byte* panel, float* scales);
-  void (*storeRow)(const Scalar* row, Index count, StoredType stored, std::byte* to, Index stride);
-  Scalar (*multiplyAddChains)(Scalar factor);
+  bool (*store_panel)(const Scalar* values, Index in, Index width, StoredType stored, std::byte* panel, float* scales);
+  void (*store_row)(const Scalar* row, Index count, StoredType stored, std::byte* to, Index stride);
+  Scalar (*multiply_add_chains)(Scalar factor);
 };
 
 /// Those in use: this translation unit's own or, in the compiled library, the best that the processor has.
@@ -32,6 +32,15 @@ const Kernels<Scalar>& kernels();
 
 }}}  // namespace driftless::DRIFTLESS_ABI::detail
 
-#ifndef DRIFTLESS_COMPILED
+#ifdef DRIFTLESS_COMPILED
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+
+template <>
+const Kernels<float>& kernels<float>();
+template <>
+const Kernels<double>& kernels<double>();
+
+}}}  // namespace driftless::DRIFTLESS_ABI::detail
+#else
 #include "driftless/detail/kernels/own_kernels.hpp"
 #endif

@@ -45,13 +45,13 @@ void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, 
   for (Index begin = 0; begin < longest; begin += kPage) {
     const Index columns = (std::min)(kPage, roundUpToLanes(longest - begin));
     for (Index r = 0; r < rows; ++r) std::fill_n(scores + r * stride + begin, columns, Scalar(0));
-    use.multiplyPanel(rows, step.qkv.row(first_row) + head * D, step.qkv.stride(), cache.stored(),
-                      CacheAccess::keys(cache, head, begin), kPage, columns, D, scores + begin, stride);
+    use.multiply_panel(rows, step.qkv.row(first_row) + head * D, step.qkv.stride(), cache.stored(),
+                       CacheAccess::keys(cache, head, begin), kPage, columns, D, scores + begin, stride);
   }
 
   // 2. Softmax without its division.
   Scalar total[kTileRows];
-  for (Index r = 0; r < rows; ++r) total[r] = use.softmaxNumerators(scores + r * stride, keys + r);
+  for (Index r = 0; r < rows; ++r) total[r] = use.softmax_numerators(scores + r * stride, keys + r);
   if (step.observer != nullptr && step.observer->attention_weights)
     for (Index r = 0; r < rows; ++r)
       showWeights(step, segment.sequence, head,
@@ -61,9 +61,9 @@ void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, 
   const auto addValues = [&](Index row, Index row_count, Index begin, Index end) {
     while (begin < end) {
       const Index stop = (std::min)(end, (begin / kPage + 1) * kPage);
-      use.multiplyPanel(row_count, scores + row * stride + begin, stride, cache.stored(),
-                        CacheAccess::values(cache, head, begin), width, width, stop - begin, sums + row * stride,
-                        stride);
+      use.multiply_panel(row_count, scores + row * stride + begin, stride, cache.stored(),
+                         CacheAccess::values(cache, head, begin), width, width, stop - begin, sums + row * stride,
+                         stride);
       begin = stop;
     }
   };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 
 #include "driftless/cache.hpp"
 #include "driftless/detail/kernels/kernels.hpp"
@@ -63,8 +64,8 @@ struct CacheAccess {
     std::byte* const values = cache.data_.data() + valueOffset(cache, head, position) * size;
     // Zero is the same bits in every type.
     if (position % kPage == 0) std::fill_n(keys, D * kPage * size, std::byte{0});
-    kernels<Scalar>().storeRow(key, D, cache.stored_, keys, kPage);
-    kernels<Scalar>().storeRow(value, D, cache.stored_, values, 1);
+    kernels<Scalar>().store_row(key, D, cache.stored_, keys, kPage);
+    kernels<Scalar>().store_row(value, D, cache.stored_, values, 1);
     std::fill_n(values + D * size, (paddedHeadSize(cache) - D) * size, std::byte{0});
   }
 
@@ -103,6 +104,11 @@ LayerCache<Scalar>::LayerCache(Index n_head, Index head_size, Index capacity, St
   check("head_size", head_size, detail::kMostWidth);
   check("n_head", n_head, detail::kMostWidth / head_size);
   check("capacity", capacity, detail::kMostPositions);
+  const double most_bytes = 2.0 * static_cast<double>(n_head) * static_cast<double>(head_size + detail::kLanes) *
+                            static_cast<double>(capacity + detail::kPage) * sizeof(Scalar);
+  if (most_bytes > static_cast<double>((std::numeric_limits<Index>::max)()))
+    detail::raise<ArgumentError>(
+        {"LayerCache: expected a size that fits into the address space, got up to ", most_bytes, " bytes"});
   if (detail::isQuantized(stored))
     detail::raise<ArgumentError>(
         {"expected a type of floating-point numbers for keys and values, got ", nameOf(stored)});

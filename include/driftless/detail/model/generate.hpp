@@ -49,7 +49,7 @@ class LogitsCheck {
   /// Why no token can be chosen by the logits at a position, or nothing.
   std::string faultAt(Index position, std::span<const Scalar> logits) {
     const std::string fault = faultOf(logits);
-    if (fault.empty()) return fault;
+    if (fault.empty()) return {};
     if (cause_.empty()) cause_ = findCause();
     return message({"logits at position ", position, ": ", fault, "; ", cause_});
   }

@@ -38,9 +38,9 @@ void multiply(const PaddedRows<Scalar>& x, const PackedMatrix<Scalar>& matrix, T
         const Index rows = (std::min)(kTileRows, end_row - row), width = matrix.panelWidth(panel);
         alignas(64) Scalar sums[kTileRows * kPanelWidth];
         std::fill_n(sums, rows * kPanelWidth, Scalar(0));
-        use.multiplyPanel(rows, x.row(row), x.stride(), matrix.stored(), matrix.panel(panel), width, width, matrix.in(),
-                          sums, kPanelWidth);
-        use.finishTile(sums, rows, width, matrix.scales(), matrix.panelColumn(panel), to.data + row * to.stride, to);
+        use.multiply_panel(rows, x.row(row), x.stride(), matrix.stored(), matrix.panel(panel), width, width,
+                           matrix.in(), sums, kPanelWidth);
+        use.finish_tile(sums, rows, width, matrix.scales(), matrix.panelColumn(panel), to.data + row * to.stride, to);
       }
   });
 }
@@ -55,7 +55,7 @@ void linear(const PaddedRows<Scalar>& x, const Linear<Scalar>& layer, ThreadPool
 template <class Scalar>
 void layerNorm(const PaddedRows<Scalar>& x, const LayerNorm<Scalar>& norm, ThreadPool& pool, PaddedRows<Scalar>& out) {
   constexpr Index kTaskRows = 16;
-  const auto normalize = kernels<Scalar>().normalizeRow;
+  const auto normalize = kernels<Scalar>().normalize_row;
   out.resize(x.rows(), x.cols());
   pool.parallelFor((x.rows() + kTaskRows - 1) / kTaskRows, [&](Index task, int) {
     const Index end = (std::min)((task + 1) * kTaskRows, x.rows());

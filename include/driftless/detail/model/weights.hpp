@@ -38,8 +38,8 @@ Index PackedMatrix<Scalar>::panelOffset(Index panel) const {
 template <class Scalar>
 bool PackedMatrix<Scalar>::setPanel(Index panel, const Scalar* values) {
   float* const scales = scales_.data() != nullptr ? scales_.data() + panelColumn(panel) : nullptr;
-  return kernels<Scalar>().storePanel(values, in_, panelWidth(panel), stored_, data_.data() + panelOffset(panel),
-                                      scales);
+  return kernels<Scalar>().store_panel(values, in_, panelWidth(panel), stored_, data_.data() + panelOffset(panel),
+                                       scales);
 }
 
 template <class Scalar>

@@ -159,20 +159,20 @@ inline int requireId(std::optional<std::uint64_t> id, const JsonValue& value, st
 inline int readId(const JsonValue& value) { return requireId(value.wholeNumber(), value, value.shown()); }
 
 /// Token ids by the text that stands for them in the files.
-using TokenIds = std::map<std::string, int>;
+using IdsByToken = std::map<std::string, int>;
 
 /// The added tokens that the files name.
 struct AddedTokenIds {
-  TokenIds verbatim;
-  TokenIds normalized;
+  IdsByToken verbatim;
+  IdsByToken normalized;
 };
 
 /// One token may stand in several files; the first decides whether it is normalized.
 inline void addToken(AddedTokenIds& added, const JsonValue& where, const std::string& content, int id,
                      bool is_normalized) {
   if (content.empty()) raise<FileError>({where.name(), ": expected a token, found an empty one"});
-  TokenIds& list = is_normalized ? added.normalized : added.verbatim;
-  TokenIds& other = is_normalized ? added.verbatim : added.normalized;
+  IdsByToken& list = is_normalized ? added.normalized : added.verbatim;
+  IdsByToken& other = is_normalized ? added.verbatim : added.normalized;
   const int known_id = (other.count(content) > 0 ? other : list).emplace(content, id).first->second;
   if (known_id != id)
     raise<FileError>(
@@ -210,7 +210,7 @@ inline bool setToken(TokenizerData& data, int id, const std::string& bytes) {
 }
 
 /// Gives tokens that are looked for in the text to `tokens`, and those that the vocabulary does not hold to it as well.
-inline void takeAddedTokens(TokenizerData& data, AddedTokens& tokens, const TokenIds& ids, const TokenIds& added,
+inline void takeAddedTokens(TokenizerData& data, AddedTokens& tokens, const IdsByToken& ids, const IdsByToken& added,
                             const std::filesystem::path& path) {
   for (const auto& [content, id] : added) {
     const std::string where = message({pathText(path), ": added token ", quotedName(content)});
@@ -227,9 +227,9 @@ inline void takeAddedTokens(TokenizerData& data, AddedTokens& tokens, const Toke
 /// Takes the tokens of a vocabulary, which is an object of ids, and the added ones. An added token in the vocabulary is
 /// spelt as itself, unless words are made of it: if it is the token of a byte or takes part in a merge. Its id then
 /// stands for both, its own text when text is encoded, and byte-level characters when ids are decoded.
-inline TokenIds readVocabulary(TokenizerData& data, const JsonValue& vocabulary, const AddedTokenIds& added,
-                               const std::filesystem::path& path) {
-  TokenIds ids;
+inline IdsByToken readVocabulary(TokenizerData& data, const JsonValue& vocabulary, const AddedTokenIds& added,
+                                 const std::filesystem::path& path) {
+  IdsByToken ids;
   data.byte_ids.fill(-1);
   for (const JsonValue value : vocabulary.object()) {
     const std::string& token = value.key();
@@ -256,7 +256,7 @@ inline TokenIds readVocabulary(TokenizerData& data, const JsonValue& vocabulary,
 /// Adds merges in the order of their ranks.
 class MergeReader {
  public:
-  MergeReader(TokenizerData& data, const TokenIds& ids) : data_(data), ids_(ids) {}
+  MergeReader(TokenizerData& data, const IdsByToken& ids) : data_(data), ids_(ids) {}
 
   /// What is wrong with the merge, or nothing once it is added.
   std::string add(const std::string& left, const std::string& right) {
@@ -290,11 +290,11 @@ class MergeReader {
   }
 
   TokenizerData& data_;
-  const TokenIds& ids_;
+  const IdsByToken& ids_;
   std::size_t next_rank_ = 0;
 };
 
-inline void readMergesArray(TokenizerData& data, const TokenIds& ids, const JsonValue& merges) {
+inline void readMergesArray(TokenizerData& data, const IdsByToken& ids, const JsonValue& merges) {
   MergeReader reader(data, ids);
   for (const JsonValue merge : merges.array()) {
     const bool is_pair = merge.is(JsonKind::array) && merge.size() == 2;
@@ -307,10 +307,10 @@ inline void readMergesArray(TokenizerData& data, const TokenIds& ids, const Json
 
 /// merges.txt: one merge per line, after a line that begins with `#version`. No other line is a comment: "# #" is a
 /// merge.
-inline void readMergesText(TokenizerData& data, const TokenIds& ids, const std::filesystem::path& path) {
+inline void readMergesText(TokenizerData& data, const IdsByToken& ids, const std::filesystem::path& path) {
   const FileBytes file(path, false);
   MergeReader reader(data, ids);
-  std::string_view rest = readText(file.text(), path.string());
+  std::string_view rest = readText(file.text(), pathText(path));
   for (std::size_t number = 1; !rest.empty(); ++number) {
     const std::string_view line = takeLine(rest);
     if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
@@ -336,7 +336,7 @@ inline TokenizerData loadTokenizerJson(const std::filesystem::path& path) {
   readAddedTokensBeside(added, path.parent_path());
 
   TokenizerData data;
-  const TokenIds ids = readVocabulary(data, model["vocab"], added, path);
+  const IdsByToken ids = readVocabulary(data, model["vocab"], added, path);
   readMergesArray(data, ids, model["merges"]);
   return data;
 }
@@ -352,7 +352,7 @@ inline TokenizerData loadVocabularyAndMerges(const std::filesystem::path& direct
     addToken(added, id, kEndOfText, readId(id), false);
 
   TokenizerData data;
-  const TokenIds ids = readVocabulary(data, vocabulary, added, path);
+  const IdsByToken ids = readVocabulary(data, vocabulary, added, path);
   readMergesText(data, ids, directory / "merges.txt");
   return data;
 }
