@@ -2,7 +2,7 @@
 # scripts/coverage.sh: the lines of include/ that the unit tests run, a file a line, and the numbers of those they don't.
 # Needs g++ and its gcov.
 #
-# Why the preset has -fno-move-loop-stores: without it, g++ may let a loop run by the counter of its rounds, which all
+# Why the preset has -fprofile-update=atomic: without it, g++ may let a loop run by the counter of its rounds, which all
 # threads share, so that loops go wrong on several of them.
 
 DRIFTLESS_PRESET=coverage

@@ -103,9 +103,9 @@ TEST_CASE("config: an activation has the names that transformers gives it") {
                                                       {"gelu_pytorch_tanh", Activation::gelu_new},
                                                       {"gelu_python_tanh", Activation::gelu_new},
                                                       {"swish", Activation::silu}};
-  for (const auto& [name, activation] : names) {
-    CAPTURE(name);
-    CHECK(readWith(R"("activation_function":")" + name + '"').activation_function == activation);
+  for (const auto& each : names) {
+    CAPTURE(each.first);
+    CHECK(readWith(R"("activation_function":")" + each.first + '"').activation_function == each.second);
   }
 }
 

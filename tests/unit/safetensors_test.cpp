@@ -366,9 +366,9 @@ TEST_CASE("safetensors: what stands in place of a safetensors file is recognised
       {"\x1F\x8B\x08\0\0\0\0\0\0\3\xCB\x48"s, "a gzip archive"},
       {"\x89HDF\r\n\x1A\n\0\0\0\0\0\x08\x08\0"s, "an HDF5 file"},
       {"\x80\2}q\0X\5\0\0\0model"s, "a pickle"}};
-  for (const auto& [file, format] : others) {
-    CAPTURE(format);
-    CHECK_THROWS_WITH_AS(opener.open(file), Contains(format.c_str()), FileError);
+  for (const auto& other : others) {
+    CAPTURE(other.second);
+    CHECK_THROWS_WITH_AS(opener.open(other.first), Contains(other.second.c_str()), FileError);
   }
 }
 
