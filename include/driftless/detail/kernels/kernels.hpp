@@ -41,6 +41,8 @@ template <>
 const Kernels<double>& kernels<double>();
 
 }}}  // namespace driftless::DRIFTLESS_ABI::detail
-#else
+#endif
+
+#ifndef DRIFTLESS_COMPILED
 #include "driftless/detail/kernels/own_kernels.hpp"
 #endif
