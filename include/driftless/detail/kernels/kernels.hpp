@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <string_view>
 
 #include "driftless/config.hpp"
 #include "driftless/detail/kernels/destination.hpp"
