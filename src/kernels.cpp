@@ -19,20 +19,35 @@ namespace detail {
 namespace {
 
 struct Choice {
-  const KernelSet& set;
+  KernelSet set;
   bool is_supported;
 };
 
 #ifdef DRIFTLESS_DISPATCH
-/// Conversions between float and half precision, of which __builtin_cpu_supports does not know everywhere.
+KernelSet with(KernelSet set, const IntegerKernels& integers) {
+  set.name = integers.name;
+  set.for_float.multiply_quantized = integers.for_float;
+  set.for_double.multiply_quantized = integers.for_double;
+  return set;
+}
+
+// Of these two, __builtin_cpu_supports does not know everywhere.
+
+/// Conversions between float and half precision.
 bool hasF16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
+
+/// Dot products of bytes without AVX-512.
+bool hasAvxVnni() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & 1u << 4) != 0;
+}
 #endif
 
 /// The first that the processor supports or, if DRIFTLESS_KERNELS is set, the one of that name.
-const KernelSet& choose() {
+KernelSet choose() {
 #ifdef DRIFTLESS_DISPATCH
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && hasF16c();
   const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -40,7 +55,9 @@ const KernelSet& choose() {
 #endif
   const Choice choices[] = {
 #ifdef DRIFTLESS_DISPATCH
+      {with(kAvx512KernelSet, kAvx512VnniKernels), has_avx512 && __builtin_cpu_supports("avx512vnni")},
       {kAvx512KernelSet, has_avx512},
+      {with(kAvx2KernelSet, kAvx2VnniKernels), has_avx2 && hasAvxVnni()},
       {kAvx2KernelSet, has_avx2},
 #endif
       {kOwnKernelSet, true}};
@@ -56,7 +73,7 @@ const KernelSet& choose() {
 }
 
 const KernelSet& kernelSet() {
-  static const KernelSet& set = choose();
+  static const KernelSet set = choose();
   return set;
 }
 

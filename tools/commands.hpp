@@ -18,6 +18,7 @@ struct ModelOptions {
   std::string path = defaultModel();
   std::optional<std::string> preset;  ///< random weights in place of the files
   std::string weights = "f32";        ///< what weights are stored as
+  std::string compute = "f32";        ///< what products with them are computed in
   std::string cache = "f32";          ///< what keys and values are stored as
   std::optional<int> threads;         ///< as many as Threads() has if absent
   bool maps_files = true;             ///< see driftless::CheckpointOptions

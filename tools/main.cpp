@@ -87,9 +87,15 @@ CLI::Option* addPreset(CLI::App& command, std::optional<std::string>& name, CLI:
 }
 
 void addStoredTypes(CLI::App& command, ModelOptions& model) {
-  command.add_option("--weights", model.weights, "What weights are stored as; arithmetic is in f32")
+  command.add_option("--weights", model.weights, "What weights are stored as")
       ->capture_default_str()
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}));
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}));
+  command
+      .add_option("--compute", model.compute,
+                  "What products with weights are computed in; int8, for weights of int8 and int4, rounds what enters "
+                  "them to 8 bits as well")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "int8"}));
   command.add_option("--cache", model.cache, "What keys and values are stored as")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "f16", "bf16"}));

@@ -21,6 +21,10 @@ StoredType storedTypeNamed(const std::string& name) {
   return static_cast<StoredType>(found - std::ranges::begin(kStoredTypeNames));
 }
 
+ComputeType computeTypeNamed(const std::string& name) {
+  return name == "int8" ? ComputeType::int8 : ComputeType::full;
+}
+
 struct Preset {
   const char* name;
   Index n_layer;
@@ -44,8 +48,8 @@ std::string defaultModel() {
 CheckpointOptions checkpointOptions(const ModelOptions& options) { return {options.maps_files, options.ignores_extra}; }
 
 LoadOptions loadOptions(const ModelOptions& options) {
-  return {storedTypeNamed(options.weights), options.threads ? Threads(*options.threads) : Threads(),
-          checkpointOptions(options)};
+  return {storedTypeNamed(options.weights), computeTypeNamed(options.compute),
+          options.threads ? Threads(*options.threads) : Threads(), checkpointOptions(options)};
 }
 
 Checkpoint openModel(const ModelOptions& options) {

@@ -14,11 +14,12 @@ enum class StoredType {
   full,  ///< Scalar itself: nothing is rounded
   f16,   ///< IEEE half precision
   bf16,  ///< the upper half of a float
-  int8   ///< whole numbers with one scale per column of a matrix; for weights only
+  int8,  ///< whole numbers with one scale per column of a matrix; for weights only
+  int4   ///< whole numbers from -8 to 7 with one f16 scale for every 32 inputs of a column; for weights only
 };
 
 /// Their names, in the order of the enumerators.
-inline constexpr std::string_view kStoredTypeNames[] = {"full", "f16", "bf16", "int8"};
+inline constexpr std::string_view kStoredTypeNames[] = {"full", "f16", "bf16", "int8", "int4"};
 
 /// The enumerator's name.
 constexpr std::string_view nameOf(StoredType type) { return kStoredTypeNames[static_cast<std::size_t>(type)]; }

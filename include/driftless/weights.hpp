@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "driftless/compute_type.hpp"
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
 #include "driftless/detail/kernels/packed_matrix.hpp"
@@ -77,6 +78,7 @@ struct CheckpointOptions {
 /// How a model is brought into memory.
 struct LoadOptions {
   StoredType stored = StoredType::full;  ///< what the matrices are stored as; vectors and wpe are always full
+  ComputeType compute = ComputeType::full;  ///< what products with them are computed in
   Threads threads = Threads();           ///< they pack the matrices, and run steps that are given no workspace
   CheckpointOptions checkpoint = {};     ///< how its files are read
 };
@@ -92,6 +94,7 @@ struct Weights {
   /// Packs the tensors of a model, which must have the shapes that forEachTensor says. Throws ConfigError if the sizes
   /// cannot describe a model, and ArgumentError for a number that is finite and beyond what it is to be held in, or not
   /// finite where the stored type knows no infinity and NaN. `place` names the tensor in errors, or `name` if empty.
+  /// ArgumentError also if products with the stored type cannot be computed in options.compute.
   Weights(const Config& model_config, bool has_lm_head, const TensorSource& source, LoadOptions options = {});
 
   /// Packs plain matrices. Throws as above and as checkParameters does.
@@ -101,13 +104,15 @@ struct Weights {
   const detail::PackedMatrix<Scalar>& unembedding() const { return lm_head ? lm_head->columns : wte.columns; }
 
   /// The memory that the weights take, padding included.
-  Index bytes() const { return bytesFor(config, lm_head.has_value(), stored); }
+  Index bytes() const { return bytesFor(config, lm_head.has_value(), stored, compute); }
 
   /// What the weights of a model would take; nothing is allocated or read.
-  static Index bytesFor(const Config& config, bool has_lm_head, StoredType stored = StoredType::full);
+  static Index bytesFor(const Config& config, bool has_lm_head, StoredType stored = StoredType::full,
+                        ComputeType compute = ComputeType::full);
 
   Config config;                             ///< the shape that the tensors have
   StoredType stored;                         ///< what the matrices are stored as
+  ComputeType compute;                       ///< what products with them are computed in
   Threads threads;                           ///< they run steps that are given no workspace
   Embedding<Scalar> wte;                     ///< token embedding
   detail::PaddedRows<Scalar> wpe;            ///< [N, C] position embedding

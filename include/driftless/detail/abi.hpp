@@ -22,8 +22,14 @@
 // whose allocation does depend on it (EIGEN_MAX_ALIGN_BYTES), and whose functions have one name under all flags.
 
 /// The vector instructions that this translation unit is compiled for.
-#if defined(EIGEN_VECTORIZE_AVX512)
+#if defined(EIGEN_VECTORIZE_AVX512) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
+#define DRIFTLESS_VECTORS avx512_vnni
+#elif defined(EIGEN_VECTORIZE_AVX512) && defined(__AVX512BW__)
 #define DRIFTLESS_VECTORS avx512
+#elif defined(EIGEN_VECTORIZE_AVX512)
+#define DRIFTLESS_VECTORS avx512_without_bw
+#elif defined(EIGEN_VECTORIZE_AVX2) && defined(EIGEN_VECTORIZE_FMA) && defined(__F16C__) && defined(__AVXVNNI__)
+#define DRIFTLESS_VECTORS avx2_vnni
 #elif defined(EIGEN_VECTORIZE_AVX2) && defined(EIGEN_VECTORIZE_FMA) && defined(__F16C__)
 #define DRIFTLESS_VECTORS avx2
 #elif defined(EIGEN_VECTORIZE_AVX2) && defined(EIGEN_VECTORIZE_FMA)
@@ -38,6 +44,8 @@
 #define DRIFTLESS_VECTORS sse4
 #elif defined(EIGEN_VECTORIZE_SSE)
 #define DRIFTLESS_VECTORS sse2
+#elif defined(EIGEN_VECTORIZE_NEON) && defined(__ARM_FEATURE_DOTPROD)
+#define DRIFTLESS_VECTORS neon_dot
 #elif defined(EIGEN_VECTORIZE_NEON)
 #define DRIFTLESS_VECTORS neon
 #elif defined(__FMA__)

@@ -5,7 +5,9 @@
 #include "driftless/detail/kernels/kernels.hpp"
 #include "driftless/detail/kernels/multiply_add_chains.hpp"
 #include "driftless/detail/kernels/multiply_panel.hpp"
+#include "driftless/detail/kernels/multiply_quantized.hpp"
 #include "driftless/detail/kernels/normalize_row.hpp"
+#include "driftless/detail/kernels/quantize_row.hpp"
 #include "driftless/detail/kernels/softmax.hpp"
 #include "driftless/detail/stored/elements.hpp"
 
@@ -15,8 +17,10 @@ inline namespace DRIFTLESS_VECTORS {
 /// The kernels as this translation unit compiles them.
 template <class Scalar>
 inline constexpr Kernels<Scalar> kOwnKernels = {
-    multiplyPanel<Scalar>, finishTile<Scalar>, normalizeRow<Scalar>, softmaxNumerators<Scalar>,
-    exponentiate<Scalar>,  storePanel<Scalar>, storeRow<Scalar>,     multiplyAddChains<Scalar>};
+    multiplyPanel<Scalar>,     widenPanel<Scalar>, quantizeRow<Scalar>,
+    multiplyQuantized<Scalar>, finishTile<Scalar>, normalizeRow<Scalar>,
+    softmaxNumerators<Scalar>, exponentiate<Scalar>, storePanel<Scalar>,
+    storeRow<Scalar>,          multiplyAddChains<Scalar>};
 
 }  // namespace DRIFTLESS_VECTORS
 

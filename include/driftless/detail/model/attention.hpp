@@ -95,7 +95,7 @@ void attnStep(Step<Scalar>& step, const PaddedRows<Scalar>& x, const Attention<S
   const Index H = attn.n_head;
   const Index D = C / H;
   step.qkv.resize(x.rows(), 3 * C);
-  linear(x, attn.c_attn, step.pool, destinationOf(step.qkv));
+  linear(step, x, attn.c_attn, destinationOf(step.qkv));
   step.tell(Part::linear);
 
   Index positions = 0;  // of the largest cache, so that the room needed does not grow with the sequence
@@ -117,7 +117,7 @@ void attnStep(Step<Scalar>& step, const PaddedRows<Scalar>& x, const Attention<S
   });
   step.tell(Part::attention);
 
-  linear(step.mixed, attn.c_proj, step.pool, to);
+  linear(step, step.mixed, attn.c_proj, to);
   step.tell(Part::linear);
 }
 

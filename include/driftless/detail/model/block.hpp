@@ -13,8 +13,8 @@ void mlp(Step<Scalar>& step, const PaddedRows<Scalar>& x, const Mlp<Scalar>& mlp
   step.hidden.resize(x.rows(), mlp.c_fc.weight.out());
   Destination<Scalar> activated = destinationOf(step.hidden);
   activated.activation = mlp.activation_function;
-  linear(x, mlp.c_fc, step.pool, activated);
-  linear(step.hidden, mlp.c_proj, step.pool, to);
+  linear(step, x, mlp.c_fc, activated);
+  linear(step, step.hidden, mlp.c_proj, to);
 }
 
 /// Takes the residual stream step.x [T, C] through one block. Its rows are those of step.segments.

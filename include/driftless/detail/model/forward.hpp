@@ -58,11 +58,11 @@ inline void checkPosition(Index position, Index length) {
 
 /// logits [T, V], row after row, of final hidden states x [T, C].
 template <class Scalar>
-void unembed(const PaddedRows<Scalar>& x, const Weights<Scalar>& weights, ThreadPool& pool, Scalar* logits) {
+void unembed(Step<Scalar>& step, const PaddedRows<Scalar>& x, const Weights<Scalar>& weights, Scalar* logits) {
   const Index V = weights.config.vocab_size;
   Destination<Scalar> to{logits, V, V};
   to.has_one_nan = true;
-  multiply(x, weights.unembedding(), pool, to);
+  multiply(step, x, weights.unembedding(), to);
 }
 
 /// Tells an observer what stands between two blocks.
@@ -167,7 +167,7 @@ void lastLogits(std::span<const Chunk<Scalar>> chunks, const Weights<Scalar>& we
     for (const Segment<Scalar>& segment : step.segments)
       std::copy_n(step.normed.row(segment.first_row + segment.rows - 1), weights.config.n_embd,
                   step.last.row(segment.sequence));
-  unembed(step.last, weights, step.pool, logits);
+  unembed(step, step.last, weights, logits);
   step.tell(Part::unembedding);
   pass.commit();
 }
@@ -199,12 +199,12 @@ Matrix<Scalar> prefillLogits(TokenIds promptIds, const Weights<Scalar>& weights,
                              Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
   const Chunk<Scalar> chunk{promptIds, &cache};
   detail::checkChunk(chunk, weights);
-  const detail::Step<Scalar>& step = workspace.step();
+  detail::Step<Scalar>& step = workspace.step();
   Matrix<Scalar> logits(static_cast<Index>(promptIds.size()), weights.config.vocab_size);
   detail::ForwardPass<Scalar> pass(std::span(&chunk, 1), weights, workspace, observer);
   while (pass.runPiece()) {
     const Index first = step.segments.front().position - cache.length();
-    detail::unembed(step.normed, weights, step.pool, logits.row(first).data());
+    detail::unembed(step, step.normed, weights, logits.row(first).data());
     step.tell(Part::unembedding);
   }
   pass.commit();
@@ -253,8 +253,8 @@ template <FloatingScalar Scalar>
 Matrix<Scalar> unembed(const std::type_identity_t<Matrix<Scalar>>& x, const Weights<Scalar>& weights) {
   detail::checkWidth(x, weights.config.n_embd);
   Matrix<Scalar> logits(x.rows(), weights.config.vocab_size);
-  detail::ThreadPool pool(1);
-  detail::unembed(detail::PaddedRows<Scalar>(x), weights, pool, logits.data());
+  Workspace<Scalar> workspace(Threads(1));
+  detail::unembed(workspace.step(), detail::PaddedRows<Scalar>(x), weights, logits.data());
   return logits;
 }
 

@@ -19,47 +19,63 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 namespace detail {
 
 template <class Scalar>
-PackedMatrix<Scalar>::PackedMatrix(Index in, Index out, StoredType stored, Arena& arena)
-    : in_(in), out_(out), stored_(stored), data_(in * roundUpToLanes(out) * elementSize<Scalar>(stored), arena) {
-  if (isQuantized(stored)) scales_ = AlignedBuffer<float>(roundUpToLanes(out), arena);
+PackedMatrix<Scalar>::PackedMatrix(Index in, Index out, StoredType stored, ComputeType compute, Arena& arena)
+    : in_(in),
+      out_(out),
+      stored_(stored),
+      compute_(compute),
+      data_(roundUpToLanes(out) * columnBytes<Scalar>(in, stored, compute), arena) {
+  if (hasColumnScales(stored)) scales_ = AlignedBuffer<float>(roundUpToLanes(out), arena);
 }
 
 template <class Scalar>
-Index PackedMatrix<Scalar>::bytesFor(Index in, Index out, StoredType stored) {
-  return Arena::bytesFor<std::byte>(in * roundUpToLanes(out) * elementSize<Scalar>(stored)) +
-         (isQuantized(stored) ? Arena::bytesFor<float>(roundUpToLanes(out)) : 0);
+Index PackedMatrix<Scalar>::bytesFor(Index in, Index out, StoredType stored, ComputeType compute) {
+  return Arena::bytesFor<std::byte>(roundUpToLanes(out) * columnBytes<Scalar>(in, stored, compute)) +
+         (hasColumnScales(stored) ? Arena::bytesFor<float>(roundUpToLanes(out)) : 0);
 }
 
 template <class Scalar>
 Index PackedMatrix<Scalar>::panelOffset(Index panel) const {
-  return panelColumn(panel) * in_ * elementSize<Scalar>(stored_);
+  return panelColumn(panel) * columnBytes<Scalar>(in_, stored_, compute_);
 }
 
 template <class Scalar>
 bool PackedMatrix<Scalar>::setPanel(Index panel, const Scalar* values) {
   float* const scales = scales_.data() != nullptr ? scales_.data() + panelColumn(panel) : nullptr;
-  return kernels<Scalar>().store_panel(values, in_, panelWidth(panel), stored_, data_.data() + panelOffset(panel),
-                                       scales);
+  return kernels<Scalar>().store_panel(values, in_, panelWidth(panel), stored_, compute_,
+                                       data_.data() + panelOffset(panel), scales);
 }
 
 template <class Scalar>
 void PackedMatrix<Scalar>::addColumn(Index column, const Scalar* addend, Scalar* sums) const {
   const Index width = column < widePanels() * kPanelWidth ? kPanelWidth : kLanes;
-  const Index first = column / width * width;
-  withElement<Scalar>(stored_, [&]<class Element>(std::type_identity<Element>) {
-    const Element* const elements = reinterpret_cast<const Element*>(data_.data()) + first * in_ + (column - first);
+  const Index first = column / width * width, in_panel = column - first;
+  const std::byte* const panel = data_.data() + first * columnBytes<Scalar>(in_, stored_, compute_);
+  const auto addEach = [&](auto numberAt) {
     for (Index i = 0; i < in_; ++i) {
-      const Scalar element = static_cast<Scalar>(elements[i * width]);
-      sums[i] = scales() != nullptr ? fusedMultiplyAdd(element, static_cast<Scalar>(scales()[column]), addend[i])
-                                    : element + addend[i];
+      const Scalar number = static_cast<Scalar>(numberAt(i));
+      sums[i] = scales() != nullptr ? fusedMultiplyAdd(number, static_cast<Scalar>(scales()[column]), addend[i])
+                                    : number + addend[i];
     }
-  });
+  };
+  switch (packingOf(stored_, compute_)) {
+    case Packing::int8_quads:
+      return addEach([=](Index row) { return int8QuadAt(panel, width, row, in_panel); });
+    case Packing::int4_groups:
+      return addEach([=](Index row) { return int4At(panel, width, row, in_panel); });
+    case Packing::elements:
+      return withElement<Scalar>(stored_, [&]<class Element>(std::type_identity<Element>) {
+        const Element* const elements = reinterpret_cast<const Element*>(panel) + in_panel;
+        addEach([=](Index row) { return elements[row * width]; });
+      });
+  }
 }
 
 /// Where the tensors of a model are packed.
 template <class Scalar>
 struct Packer {
   StoredType stored;
+  ComputeType compute;
   ThreadPool& pool;
   Arena& arena;
 
@@ -78,7 +94,7 @@ struct Packer {
   }
 
   void pack(const TensorView& tensor, PackedMatrix<Scalar>& matrix) {
-    matrix = PackedMatrix<Scalar>(tensor.rows, tensor.cols, stored, arena);
+    matrix = PackedMatrix<Scalar>(tensor.rows, tensor.cols, stored, compute, arena);
     packPanels(tensor, matrix, [&](Index column, Index width, Scalar* numbers) {
       const Index count = (std::min)(width, tensor.cols - column);
       bool fits = true;
@@ -89,7 +105,7 @@ struct Packer {
   }
 
   void pack(const TensorView& tensor, Embedding<Scalar>& embedding) {
-    embedding.columns = PackedMatrix<Scalar>(tensor.cols, tensor.rows, stored, arena);
+    embedding.columns = PackedMatrix<Scalar>(tensor.cols, tensor.rows, stored, compute, arena);
     packPanels(tensor, embedding.columns, [&](Index token, Index width, Scalar* numbers) {
       RowVector<Scalar> row(tensor.cols);
       bool fits = true;
@@ -123,19 +139,19 @@ struct WeightBytes {
   Index own = 0;  ///< of memory of their own
 
   template <class Scalar>
-  void add(const PackedMatrix<Scalar>&, Index rows, Index cols, StoredType stored) {
-    arena += PackedMatrix<Scalar>::bytesFor(rows, cols, stored);
+  void add(const PackedMatrix<Scalar>&, Index rows, Index cols, StoredType stored, ComputeType compute) {
+    arena += PackedMatrix<Scalar>::bytesFor(rows, cols, stored, compute);
   }
   template <class Scalar>
-  void add(const Embedding<Scalar>&, Index rows, Index cols, StoredType stored) {
-    arena += PackedMatrix<Scalar>::bytesFor(cols, rows, stored);
+  void add(const Embedding<Scalar>&, Index rows, Index cols, StoredType stored, ComputeType compute) {
+    arena += PackedMatrix<Scalar>::bytesFor(cols, rows, stored, compute);
   }
   template <class Scalar>
-  void add(const AlignedBuffer<Scalar>&, Index, Index cols, StoredType) {
+  void add(const AlignedBuffer<Scalar>&, Index, Index cols, StoredType, ComputeType) {
     arena += Arena::bytesFor<Scalar>(roundUpToLanes(cols));
   }
   template <class Scalar>
-  void add(const PaddedRows<Scalar>&, Index rows, Index cols, StoredType) {
+  void add(const PaddedRows<Scalar>&, Index rows, Index cols, StoredType, ComputeType) {
     own += rows * roundUpToLanes(cols) * static_cast<Index>(sizeof(Scalar));
   }
 };
@@ -144,9 +160,24 @@ template <class Scalar>
 WeightBytes weightBytes(const Weights<Scalar>& weights) {
   WeightBytes bytes;
   forEachTensor(weights, [&](const std::string&, const auto& tensor, Index rows, Index cols) {
-    bytes.add(tensor, rows, cols, weights.stored);
+    bytes.add(tensor, rows, cols, weights.stored, weights.compute);
   });
   return bytes;
+}
+
+/// Throws ArgumentError where products cannot be computed in a type.
+inline void checkCompute(const Config& config, StoredType stored, ComputeType compute) {
+  if (compute == ComputeType::full) return;
+  if (!isQuantized(stored))
+    raise<ArgumentError>({"expected weights of int8 or int4 to compute in int8, got ", nameOf(stored)});
+  // So many products of two numbers up to 127 surely fit into 31 bits, also where 128 is added to one of them.
+  constexpr Index kMostInputs = Index{1} << 16;
+  const auto check = [](const char* name, Index size) {
+    if (size > kMostInputs)
+      raise<ArgumentError>({"expected ", name, " up to ", kMostInputs, " to compute in int8, got ", size});
+  };
+  check("n_embd", config.n_embd);
+  check("n_inner", config.innerSize());
 }
 
 /// Views of the parameters' own memory, by name.
@@ -165,15 +196,21 @@ std::map<std::string, TensorView> viewsOf(const Parameters<Scalar>& parameters) 
 
 template <FloatingScalar Scalar>
 Weights<Scalar>::Weights(const Config& model_config, bool has_lm_head, LoadOptions options)
-    : config(model_config), stored(options.stored), threads(std::move(options.threads)) {
+    : config(model_config),
+      stored(options.stored),
+      compute(options.compute),
+      threads(std::move(options.threads)) {
   checkConfig(config);
+  detail::checkCompute(config, stored, compute);
   h.resize(static_cast<std::size_t>(config.n_layer));
   if (has_lm_head) lm_head.emplace();
 }
 
 template <FloatingScalar Scalar>
-Index Weights<Scalar>::bytesFor(const Config& config, bool has_lm_head, StoredType stored) {
-  const detail::WeightBytes bytes = detail::weightBytes(Weights(config, has_lm_head, LoadOptions{stored, Threads(1)}));
+Index Weights<Scalar>::bytesFor(const Config& config, bool has_lm_head, StoredType stored,
+                                 ComputeType compute) {
+  const detail::WeightBytes bytes =
+      detail::weightBytes(Weights(config, has_lm_head, {.stored = stored, .compute = compute, .threads = Threads(1)}));
   return bytes.arena + bytes.own;
 }
 
@@ -181,7 +218,7 @@ template <FloatingScalar Scalar>
 Weights<Scalar>::Weights(const Config& model_config, bool has_lm_head, const TensorSource& source, LoadOptions options)
     : Weights(model_config, has_lm_head, std::move(options)) {
   detail::Arena arena(detail::weightBytes(*this).arena);
-  detail::Packer<Scalar> packer{stored, threads.pool(), arena};
+  detail::Packer<Scalar> packer{stored, compute, threads.pool(), arena};
   forEachTensor(*this, [&](const std::string& name, auto& tensor, Index rows, Index cols) {
     TensorView view = source(name);
     if (view.place.empty()) view.place = name;

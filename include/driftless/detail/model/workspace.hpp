@@ -5,6 +5,7 @@
 
 #include "driftless/cache.hpp"
 #include "driftless/detail/kernels/padded_rows.hpp"
+#include "driftless/detail/kernels/quantized_rows.hpp"
 #include "driftless/detail/threads/thread_pool.hpp"
 #include "driftless/observer.hpp"
 #include "driftless/workspace.hpp"
@@ -37,6 +38,8 @@ struct Step {
   PaddedRows<Scalar> mixed = {};   ///< [T, C] values mixed by attention, heads side by side
   PaddedRows<Scalar> hidden = {};  ///< [T, n_inner] the MLP's hidden layer
   PaddedRows<Scalar> scores = {};  ///< [threads * kTileRows, positions + D padded] attention of one tile per thread
+  PaddedRows<Scalar> widened = {};  ///< [threads, in * kPanelWidth] a panel in Scalar for each thread
+  QuantizedRows<Scalar> quantized = {};  ///< [T, in] what enters a product in 8 bits
   PaddedRows<Scalar> last = {};    ///< [B, C] normed of each sequence's last row
   WorkspaceVector<Scalar> logits = {};      ///< [V] of one sequence
   AlignedBuffer<Scalar> batch_logits = {};  ///< [B, V] of several, row after row
@@ -56,9 +59,10 @@ template <FloatingScalar Scalar>
 Index Workspace<Scalar>::bytes() const {
   Index bytes = (step_->logits.size() + step_->batch_logits.size()) * static_cast<Index>(sizeof(Scalar));
   for (const auto* rows :
-       {&step_->x, &step_->normed, &step_->qkv, &step_->mixed, &step_->hidden, &step_->scores, &step_->last})
+       {&step_->x, &step_->normed, &step_->qkv, &step_->mixed, &step_->hidden, &step_->scores, &step_->widened,
+        &step_->last})
     bytes += rows->bytes();
-  return bytes;
+  return bytes + step_->quantized.bytes();
 }
 
 }}  // namespace driftless::DRIFTLESS_ABI

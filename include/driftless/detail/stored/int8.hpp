@@ -2,16 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 
 #include "driftless/detail/kernels/lanes.hpp"
 
-namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+
+/// Rows of a matrix of int8 that is packed for products in whole numbers.
+constexpr Index roundUpToQuads(Index rows) { return (rows + 3) / 4 * 4; }
+
+/// What is added there to numbers from -127 to 127.
+inline constexpr int kInt8Shift = 128;
+
+inline namespace DRIFTLESS_VECTORS {
 
 /// Symmetric quantisation without a zero point: a column is its whole numbers times one scale, the column's largest
-/// magnitude over 127. False if a number of the panel [in, width] is not finite.
-template <class Scalar>
-bool storeElements(const Scalar* values, Eigen::Index in, Eigen::Index width, std::int8_t* stored, float* scales) {
+/// magnitude over 127. Calls put(row, column, number); false if a number of the panel [in, width] is not finite.
+template <class Scalar, class Put>
+bool roundToInt8(const Scalar* values, Eigen::Index in, Eigen::Index width, float* scales, Put put) {
   constexpr float kLargest = 127;
   for (Eigen::Index column = 0; column < width; ++column) {
     float largest = 0;
@@ -21,13 +30,35 @@ bool storeElements(const Scalar* values, Eigen::Index in, Eigen::Index width, st
       largest = (std::max)(largest, magnitude);
     }
     const float scale = largest / kLargest;
-    for (Eigen::Index i = column; i < in * width; i += width) {
-      const float whole = scale > 0 ? std::nearbyint(static_cast<float>(values[i]) / scale) : 0.0f;
-      stored[i] = static_cast<std::int8_t>(std::clamp(whole, -kLargest, kLargest));
+    for (Eigen::Index row = 0; row < in; ++row) {
+      const float whole = scale > 0 ? std::nearbyint(static_cast<float>(values[row * width + column]) / scale) : 0.0f;
+      put(row, column, static_cast<std::int8_t>(std::clamp(whole, -kLargest, kLargest)));
     }
     scales[column] = scale;
   }
   return true;
+}
+
+template <class Scalar>
+bool storeElements(const Scalar* values, Eigen::Index in, Eigen::Index width, std::int8_t* stored, float* scales) {
+  return roundToInt8(values, in, width, scales, [=](Eigen::Index row, Eigen::Index column, std::int8_t number) {
+    stored[row * width + column] = number;
+  });
+}
+
+/// The same for products in whole numbers: four rows of a column side by side, [in / 4, width, 4], rounded up with rows
+/// of zeros, each number with 128 added to it.
+template <class Scalar>
+bool storeInt8Quads(const Scalar* values, Eigen::Index in, Eigen::Index width, std::byte* quads, float* scales) {
+  std::fill_n(quads, roundUpToQuads(in) * width, std::byte{kInt8Shift});
+  return roundToInt8(values, in, width, scales, [=](Eigen::Index row, Eigen::Index column, std::int8_t number) {
+    quads[(row / 4 * width + column) * 4 + row % 4] = static_cast<std::byte>(number + kInt8Shift);
+  });
+}
+
+/// Row `row` of a column of such a panel.
+inline int int8QuadAt(const std::byte* quads, Index width, Index row, Index column) {
+  return static_cast<int>(quads[(row / 4 * width + column) * 4 + row % 4]) - kInt8Shift;
 }
 
 #if defined(EIGEN_VECTORIZE_AVX512)
@@ -59,4 +90,6 @@ EIGEN_STRONG_INLINE Lanes<float> loadLanes<float, std::int8_t>(const std::int8_t
 
 #endif
 
-}}}}  // namespace driftless::DRIFTLESS_ABI::detail::DRIFTLESS_VECTORS
+}  // namespace DRIFTLESS_VECTORS
+
+}}}  // namespace driftless::DRIFTLESS_ABI::detail

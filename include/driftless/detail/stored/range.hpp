@@ -14,7 +14,8 @@ namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 /// Whether a number from a file is in memory what it is in the file, but for rounding.
 template <class Scalar>
 bool canHold(StoredType stored, double number) {
-  if (isQuantized(stored)) return std::isfinite(static_cast<float>(number));
+  if (stored == StoredType::int8) return std::isfinite(static_cast<float>(number));
+  if (stored == StoredType::int4) return std::abs(number) <= kInt4Largest;
   return withElement<Scalar>(stored, [&]<class Element>(std::type_identity<Element>) {
     const Element element = static_cast<Element>(static_cast<Scalar>(number));
     return !std::isfinite(number) || std::isfinite(static_cast<Scalar>(element));

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <type_traits>
+
+#include "driftless/detail/kernels/integer_packet.hpp"
+#include "driftless/detail/kernels/quantized_tile.hpp"
+#include "driftless/detail/kernels/tiles.hpp"
+#include "driftless/detail/stored/int4.hpp"
+#include "driftless/detail/stored/int8.hpp"
+#include "driftless/stored_type.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
+
+/// A panel of Int8Quads as the tile below goes through it: packet after packet of quads, all in one group.
+struct Int8Panel {
+  using Weights = Int8Weights;
+  static constexpr int kQuads = 1;  ///< of rows in a packet
+  static constexpr std::int32_t kOffset = kInt8Offset;
+  static constexpr bool kHasScales = false;
+  static Weights quad(const IntegerPacket& packet, int) { return Weights(packet); }
+  static IntegerPacket add(const IntegerPacket& sum, const Weights& weights, const IntegerPacket& factor) {
+    return addDots(sum, weights, factor);
+  }
+};
+
+/// A panel of Int4Groups likewise.
+struct Int4Panel {
+  using Weights = IntegerPacket;
+  static constexpr int kQuads = 2;
+  static constexpr std::int32_t kOffset = kInt4Offset;
+  static constexpr bool kHasScales = true;
+  static Weights quad(const IntegerPacket& packet, int index) {
+    return index == 0 ? lowNibbles(packet) : highNibbles(packet);
+  }
+  static IntegerPacket add(const IntegerPacket& sum, const Weights& weights, const IntegerPacket& factor) {
+    return addNibbleDots(sum, weights, factor);
+  }
+};
+
+/// Rows and lanes of columns of a product in whole numbers, as far as they don't have scales of their own: an element
+/// is the exact sum over each group of rows of the panel, times the group's scale, added up in ascending order.
+template <int Rows, int Groups, class Panel, class Scalar>
+EIGEN_STRONG_INLINE void multiplyIntegerTile(const QuantizedTile<Scalar>& x, const std::byte* panel, Index width,
+                                             Index column, Index group_packets, Scalar* sums, Index sums_stride) {
+  constexpr int kPackets = static_cast<int>(kLanes) / kPacketIntegers;  // for kLanes columns
+  constexpr Index kPacketBytes = sizeof(IntegerPacket);
+  const Index scale_bytes = Panel::kHasScales ? width * static_cast<Index>(sizeof(Eigen::half)) : 0;
+  for (Index group = 0; group < x.groups; ++group) {
+    IntegerPacket sum[std::size_t{Rows}][std::size_t{Groups * kPackets}];
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 16
+      for (IntegerPacket& packet : sum[r]) packet = repeatInteger(-Panel::kOffset * x.sums[r * x.groups + group]);
+
+    const std::byte* const scales = panel + group * (scale_bytes + group_packets * 4 * width);
+    const std::byte* packets = scales + scale_bytes + 4 * column;
+    const std::int8_t* factors = x.values + group * group_packets * 4 * Panel::kQuads;
+    for (Index i = 0; i < group_packets; ++i, packets += 4 * width) {
+#pragma GCC unroll 16
+      for (int p = 0; p < Groups * kPackets; p += 64 / static_cast<int>(kPacketBytes))
+        prefetch(packets, 4096 + p * kPacketBytes);
+#pragma GCC unroll 2
+      for (int quad = 0; quad < Panel::kQuads; ++quad, factors += 4) {
+        const auto weights = [&](int p) { return Panel::quad(loadPacket(packets + p * kPacketBytes), quad); };
+#pragma GCC unroll 16
+        for (int p = 0; p < Groups * kPackets; ++p) {
+          const typename Panel::Weights weight = weights(p);
+#pragma GCC unroll 8
+          for (int r = 0; r < Rows; ++r)
+            sum[r][p] = Panel::add(sum[r][p], weight, repeatQuad(factors + r * x.stride));
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 8
+      for (int g = 0; g < Groups; ++g) {
+        Scalar whole[kLanes];
+#pragma GCC unroll 16
+        for (int p = 0; p < kPackets; ++p) storeIntegers(sum[r][g * kPackets + p], whole + p * kPacketIntegers);
+        Lanes<Scalar> value = Lanes<Scalar>::load(whole);
+        Scalar* const to = sums + r * sums_stride + g * kLanes;
+        if constexpr (Panel::kHasScales) {
+          const auto* const scale = reinterpret_cast<const Eigen::half*>(scales) + column + g * kLanes;
+          value = fusedMultiplyAdd(value, loadLanes<Scalar>(scale), Lanes<Scalar>::load(to));
+        }
+        value.store(to);
+      }
+  }
+}
+
+/// sums [rows, width] = x [rows, in] * panel [in, width] but for the scales of columns, for 1 to kTileRows rows and a
+/// panel packed for whole numbers, of a width that is a multiple of kLanes, up to kPanelWidth. `sums` is zero before.
+template <class Scalar>
+void multiplyQuantized(Index rows, const QuantizedTile<Scalar>& x, StoredType stored, const std::byte* panel,
+                       Index width, Index in, Scalar* sums, Index sums_stride) {
+  constexpr int kGroups = Lanes<float>::kPackets == 1 && kPacketIntegers == kLanes ? kPanelWidth / kLanes : 1;
+  const auto multiplyAs = [&]<class Panel>(std::type_identity<Panel>, Index group_packets) {
+    // Fewer rows where weights take two of sixteen registers each.
+    constexpr bool kIsCramped = kPacketIntegers == 8 && sizeof(typename Panel::Weights) > sizeof(IntegerPacket);
+    constexpr int kMostRows = static_cast<int>(kTileRows) / (kIsCramped ? 2 : 1);
+    forEachTile<kMostRows, kGroups>(rows, width, [&]<int Rows, int Groups>(Index row, Index column) {
+      multiplyIntegerTile<Rows, Groups, Panel>(x.from(row), panel, width, column, group_packets,
+                                               sums + row * sums_stride + column, sums_stride);
+    });
+  };
+  if (stored == StoredType::int4)
+    multiplyAs(std::type_identity<Int4Panel>(), kInt4Group / kInt4Octet);
+  else
+    multiplyAs(std::type_identity<Int8Panel>(), roundUpToQuads(in) / 4);
+  for (Index r = 0; r < rows; ++r) {
+    const Lanes<Scalar> scale = Lanes<Scalar>::broadcast(x.scales[r]);
+    for (Index c = 0; c < width; c += kLanes) {
+      Scalar* const to = sums + r * sums_stride + c;
+      product(Lanes<Scalar>::load(to), scale).store(to);
+    }
+  }
+}
+
+}}}}  // namespace driftless::DRIFTLESS_ABI::detail::DRIFTLESS_VECTORS
