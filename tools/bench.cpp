@@ -221,6 +221,7 @@ std::string json(const BenchCommand& command, const Results& results) {
   addFigures(decode, figures(results, decodeSeconds));
   Json object{{"model", command.model.name()},
               {"weights", command.model.weights},
+              {"compute", command.model.compute},
               {"cache", command.model.cache},
               {"threads", results.threads},
               {"batch", command.batch},
@@ -272,8 +273,8 @@ void writeFigures(std::ostream& out, const std::vector<Figure>& figures, double 
 
 std::string table(const BenchCommand& command, const Results& results) {
   std::ostringstream out;
-  out << std::fixed << command.model.name() << ", weights " << command.model.weights << ", cache "
-      << command.model.cache << ", threads " << results.threads << "; sequences " << command.batch << ", prompt "
+  out << std::fixed << command.model.name() << ", weights " << command.model.weights << ", computed in "
+      << command.model.compute << ", cache " << command.model.cache << ", threads " << results.threads << "; sequences " << command.batch << ", prompt "
       << results.workload.prompt_tokens << ", generated " << command.max_tokens << "; repeats "
       << results.repeats.size() << "\n";
   writeHeading(out, "", {"median", "min", "max"});

@@ -17,11 +17,13 @@
 #include "driftless/detail/model/linear.hpp"
 #include "driftless/detail/stored/elements.hpp"
 #include "driftless/threads.hpp"
+#include "support/packed.hpp"
 
 // A namespace with a name, so that `detail` is not open for sources that are compiled together with this one.
 namespace driftless::kernels_test {
 
 using namespace driftless::detail;
+using namespace driftless::test;
 
 /// Largest error of f over [low, high] against the standard library in long double, in units of epsilon.
 template <class Scalar, class F, class Exact>
@@ -54,24 +56,9 @@ std::vector<Scalar> eachLane(Lanes<Scalar> (*f)(const Lanes<Scalar>&), const std
 
 inline float randomFloat(std::mt19937& engine) { return static_cast<float>(engine() >> 8) * 0x1p-24f - 0.5f; }
 
+/// The elements [in, out] of a type that has such.
 template <class Scalar>
-PackedMatrix<Scalar> packed(const Matrix<Scalar>& numbers, StoredType stored) {
-  const Index in = numbers.rows(), out = numbers.cols();
-  Arena arena(PackedMatrix<Scalar>::bytesFor(in, out, stored));
-  PackedMatrix<Scalar> matrix(in, out, stored, arena);
-  for (Index panel = 0; panel < matrix.panels(); ++panel) {
-    const Index first = matrix.panelColumn(panel), width = matrix.panelWidth(panel);
-    Matrix<Scalar> block = Matrix<Scalar>::Zero(in, width);
-    const Index count = std::min(width, out - first);
-    block.leftCols(count) = numbers.middleCols(first, count);
-    REQUIRE(matrix.setPanel(panel, block.data()));
-  }
-  return matrix;
-}
-
-/// The elements [in, out] as they are stored, without the columns' scales.
-template <class Scalar>
-Matrix<Scalar> unpacked(const PackedMatrix<Scalar>& matrix) {
+Matrix<Scalar> elementsOf(const PackedMatrix<Scalar>& matrix) {
   Matrix<Scalar> numbers(matrix.in(), matrix.out());
   withElement<Scalar>(matrix.stored(), [&]<class Element>(std::type_identity<Element>) {
     for (Index panel = 0; panel < matrix.panels(); ++panel) {
@@ -90,12 +77,6 @@ Scalar activated(Activation activation, Scalar x) {
   Scalar lanes[kLanes];
   activate(activation, Lanes<Scalar>::broadcast(x)).store(lanes);
   return lanes[0];
-}
-
-template <class Scalar>
-bool sameBits(const Matrix<Scalar>& a, const Matrix<Scalar>& b) {
-  return a.rows() == b.rows() && a.cols() == b.cols() &&
-         std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.size()) * sizeof(Scalar)) == 0;
 }
 
 TEST_CASE_TEMPLATE("kernels: exp, sigmoid and erf are within a few ulps of the exact functions", Scalar, float,
@@ -131,8 +112,9 @@ TEST_CASE_TEMPLATE(
   for (const Index in : {1, 2, 20, 63})
     for (const Index out : {1, 15, 16, 17, 63, 64, 65, 80, 130, 200})
       for (const Index rows : {1, 2, 5, 6, 7, 12, 100})
-        for (const StoredType stored : {StoredType::full, StoredType::f16, StoredType::bf16, StoredType::int8}) {
-          if (stored != StoredType::full && rows != 1 && rows != 7) continue;
+        for (const StoredType stored : {StoredType::full, StoredType::f16, StoredType::bf16, StoredType::int8,
+                                        StoredType::int4}) {
+          if (stored != StoredType::full && rows != 1 && rows != 5 && rows != 7) continue;
           INFO("in " << in << ", out " << out << ", rows " << rows << ", stored as " << nameOf(stored));
           PaddedRows<Scalar> x(rows, in);
           for (Index r = 0; r < rows; ++r) x.matrix().row(r) = randomRow(in);
@@ -140,7 +122,7 @@ TEST_CASE_TEMPLATE(
           for (Index k = 0; k < in; ++k) numbers.row(k) = randomRow(out);
           const PackedMatrix<Scalar> matrix = packed(numbers, stored);
           const Matrix<Scalar> widened = unpacked(matrix);
-          ThreadPool pool(1 + static_cast<int>(engine() % 3));
+          Workspace<Scalar> workspace(Threads(1 + static_cast<int>(engine() % 3)));
 
           // Rows that are not padded, as logits are, with something that must not be written after each of them; and
           // rows that are, to which a product can be added.
@@ -156,8 +138,8 @@ TEST_CASE_TEMPLATE(
           if ((chosen & 1) != 0) to.bias = to_padded.bias = bias.data();
           if ((chosen & 2) != 0) to.activation = to_padded.activation = Activation::gelu_new;
           to_padded.adds = (chosen & 4) != 0;
-          multiply(x, matrix, pool, to);
-          multiply(x, matrix, pool, to_padded);
+          multiply(workspace.step(), x, matrix, to);
+          multiply(workspace.step(), x, matrix, to_padded);
 
           Matrix<Scalar> expected = before, expected_padded(rows, out);
           for (Index r = 0; r < rows; ++r)
@@ -226,7 +208,7 @@ TEST_CASE("kernels: the fused multiply-add by software is std::fma, to the bit")
 
 TEST_CASE("kernels: of the many NaNs, a product gives one if it is asked to") {
   const auto canonical = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::quiet_NaN());
-  ThreadPool pool(1);
+  Workspace<float> workspace(Threads(1));
   for (const std::uint32_t bits : {0x7fc00000u, 0xffc00000u, 0x7fc12345u, 0xff812345u}) {
     Matrix<float> numbers = Matrix<float>::Ones(3, 21);
     numbers(1, 4) = numbers(2, 20) = std::bit_cast<float>(bits);
@@ -238,8 +220,8 @@ TEST_CASE("kernels: of the many NaNs, a product gives one if it is asked to") {
     Destination<float> to_product{product.data(), 21, 21}, to_sum = destinationOf(sum);
     to_sum.adds = true;
     to_product.has_one_nan = to_sum.has_one_nan = true;
-    multiply(x, packed(numbers, StoredType::full), pool, to_product);
-    multiply(x, packed(numbers, StoredType::full), pool, to_sum);
+    multiply(workspace.step(), x, packed(numbers, StoredType::full), to_product);
+    multiply(workspace.step(), x, packed(numbers, StoredType::full), to_sum);
     for (Index r = 0; r < 2; ++r)
       for (Index c = 0; c < 21; ++c) {
         if (c == 4 || c == 20) {
@@ -326,7 +308,7 @@ TEST_CASE("kernels: a column of a packed matrix, added to a vector") {
   for (float& number : addend) number = randomFloat(engine);
   for (const StoredType stored : {StoredType::full, StoredType::f16, StoredType::bf16, StoredType::int8}) {
     const PackedMatrix<float> matrix = packed(numbers, stored);
-    const Matrix<float> widened = unpacked(matrix);
+    const Matrix<float> widened = elementsOf(matrix);
     for (const Index column : {0, 15, 63, 64, 79, 80, 82}) {
       matrix.addColumn(column, addend.data(), sums.data());
       for (Index i = 0; i < 21; ++i)

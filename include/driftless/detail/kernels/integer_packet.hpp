@@ -17,7 +17,7 @@ namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline
 // repeatQuad           one quad, over and over
 // lowNibbles, highNibbles   of every byte
 // addNibbleDots(sum, a, b)  to every sum the dot product of a quad of a, 0 to 15, and one of b, -127 to 127
-// Int8Weights          a packet of numbers from -127 to 127 that 128 has been added to, made ready for
+// int8Weights          a packet of numbers from -127 to 127 that 128 has been added to, made ready for
 // addDots(sum, a, b)   as above, but for the sum of b times kInt8Offset, which is to be taken off: what is left of the
 //                      128 where an instruction wants one factor to be unsigned
 // storeIntegers        the sums as numbers of type Scalar, each rounded once if it has too many digits
@@ -43,12 +43,11 @@ EIGEN_STRONG_INLINE IntegerPacket addPairDots(IntegerPacket sum, IntegerPacket a
 struct Int8Weights {
   IntegerPacket magnitudes;
   __mmask64 is_negative;
-  explicit EIGEN_STRONG_INLINE Int8Weights(IntegerPacket packet) {
-    const IntegerPacket numbers = _mm512_xor_si512(packet, _mm512_set1_epi8(char(0x80)));
-    magnitudes = _mm512_abs_epi8(numbers);
-    is_negative = _mm512_movepi8_mask(numbers);
-  }
 };
+EIGEN_STRONG_INLINE Int8Weights int8Weights(IntegerPacket packet) {
+  const IntegerPacket numbers = _mm512_xor_si512(packet, _mm512_set1_epi8(char(0x80)));
+  return {_mm512_abs_epi8(numbers), _mm512_movepi8_mask(numbers)};
+}
 EIGEN_STRONG_INLINE IntegerPacket withSigns(IntegerPacket factor, const Int8Weights& weights) {
   return _mm512_mask_sub_epi8(factor, weights.is_negative, _mm512_setzero_si512(), factor);
 }
@@ -76,11 +75,11 @@ EIGEN_STRONG_INLINE IntegerPacket addPairDots(IntegerPacket sum, IntegerPacket a
 /// The magnitudes as unsigned bytes; their signs go to the other factor.
 struct Int8Weights {
   IntegerPacket magnitudes, numbers;
-  explicit EIGEN_STRONG_INLINE Int8Weights(IntegerPacket packet)
-      : numbers(_mm256_xor_si256(packet, _mm256_set1_epi8(char(0x80)))) {
-    magnitudes = _mm256_abs_epi8(numbers);
-  }
 };
+EIGEN_STRONG_INLINE Int8Weights int8Weights(IntegerPacket packet) {
+  const IntegerPacket numbers = _mm256_xor_si256(packet, _mm256_set1_epi8(char(0x80)));
+  return {_mm256_abs_epi8(numbers), numbers};
+}
 EIGEN_STRONG_INLINE IntegerPacket withSigns(IntegerPacket factor, const Int8Weights& weights) {
   return _mm256_sign_epi8(factor, weights.numbers);
 }
@@ -100,6 +99,9 @@ EIGEN_STRONG_INLINE IntegerPacket bytewiseAnd(IntegerPacket packet, std::uint8_t
 }
 EIGEN_STRONG_INLINE IntegerPacket shiftedBy4(IntegerPacket packet) {
   return vreinterpretq_s32_u8(vshrq_n_u8(vreinterpretq_u8_s32(packet), 4));
+}
+EIGEN_STRONG_INLINE IntegerPacket withoutOffset(IntegerPacket packet) {
+  return vreinterpretq_s32_u8(veorq_u8(vreinterpretq_u8_s32(packet), vdupq_n_u8(0x80)));
 }
 EIGEN_STRONG_INLINE IntegerPacket addSignedDots(IntegerPacket sum, IntegerPacket a, IntegerPacket b) {
   const int8x16_t x = vreinterpretq_s8_s32(a), y = vreinterpretq_s8_s32(b);
@@ -127,7 +129,7 @@ EIGEN_STRONG_INLINE IntegerPacket loadPacket(const std::byte* from) {
   std::memcpy(&packet, from, sizeof packet);
   return packet;
 }
-/// f(byte of a, byte of b) for all bytes.
+/// f(byte) for every byte.
 template <class F>
 EIGEN_STRONG_INLINE IntegerPacket eachByte(F f, const IntegerPacket& a) {
   std::uint8_t bytes[sizeof(IntegerPacket)];
@@ -142,6 +144,9 @@ EIGEN_STRONG_INLINE IntegerPacket bytewiseAnd(const IntegerPacket& packet, int m
 }
 EIGEN_STRONG_INLINE IntegerPacket shiftedBy4(const IntegerPacket& packet) {
   return eachByte([](int byte) { return byte >> 4; }, packet);
+}
+EIGEN_STRONG_INLINE IntegerPacket withoutOffset(const IntegerPacket& packet) {
+  return eachByte([](int byte) { return byte ^ 0x80; }, packet);
 }
 EIGEN_STRONG_INLINE IntegerPacket addSignedDots(IntegerPacket sum, const IntegerPacket& a, const IntegerPacket& b) {
   std::int8_t x[sizeof(IntegerPacket)], y[sizeof(IntegerPacket)];
@@ -163,10 +168,17 @@ EIGEN_STRONG_INLINE void storeIntegers(const IntegerPacket& sums, float* to) {
 inline constexpr std::int32_t kInt8Offset = 128;
 struct Int8Weights {
   IntegerPacket packet;
-  explicit EIGEN_STRONG_INLINE Int8Weights(IntegerPacket bytes) : packet(bytes) {}
 };
+EIGEN_STRONG_INLINE Int8Weights int8Weights(IntegerPacket packet) { return {packet}; }
 EIGEN_STRONG_INLINE IntegerPacket addNibbleDots(IntegerPacket sum, IntegerPacket a, IntegerPacket b) {
-#if defined(__AVX512VNNI__)
+// For the intrinsics, g++ 12 copies most sums to another register or to memory before it adds to them: half as fast.
+#if defined(__GNUC__) && !defined(__clang__) && defined(__AVX512VNNI__)
+  asm("{vpdpbusd %2, %1, %0|vpdpbusd %0, %1, %2}" : "+v"(sum) : "v"(a), "v"(b));
+  return sum;
+#elif defined(__GNUC__) && !defined(__clang__)
+  asm("%{vex%} {vpdpbusd %2, %1, %0|vpdpbusd %0, %1, %2}" : "+x"(sum) : "x"(a), "x"(b));
+  return sum;
+#elif defined(__AVX512VNNI__)
   return _mm512_dpbusd_epi32(sum, a, b);
 #else
   return _mm256_dpbusd_avx_epi32(sum, a, b);
@@ -192,15 +204,8 @@ EIGEN_STRONG_INLINE IntegerPacket addDots(IntegerPacket sum, const Int8Weights& 
 inline constexpr std::int32_t kInt8Offset = 0;
 struct Int8Weights {
   IntegerPacket numbers;
-  explicit EIGEN_STRONG_INLINE Int8Weights(const IntegerPacket& packet)
-#if defined(EIGEN_VECTORIZE_NEON) && defined(__aarch64__)
-      : numbers(vreinterpretq_s32_u8(veorq_u8(vreinterpretq_u8_s32(packet), vdupq_n_u8(0x80)))) {
-  }
-#else
-      : numbers(eachByte([](int byte) { return byte ^ 0x80; }, packet)) {
-  }
-#endif
 };
+EIGEN_STRONG_INLINE Int8Weights int8Weights(const IntegerPacket& packet) { return {withoutOffset(packet)}; }
 EIGEN_STRONG_INLINE IntegerPacket addNibbleDots(const IntegerPacket& sum, const IntegerPacket& a,
                                                 const IntegerPacket& b) {
   return addSignedDots(sum, a, b);

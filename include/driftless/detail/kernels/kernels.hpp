@@ -19,7 +19,7 @@ struct Kernels {
                          Index panel_stride, Index width, Index in, Scalar* sums, Index sums_stride);
   void (*widen_panel)(StoredType stored, const std::byte* panel, Index width, Index in, Scalar* numbers);
   Scalar (*quantize_row)(const Scalar* x, Index width, Index group, Index padded, std::int8_t* values,
-                         std::int32_t* sums);
+                         std::int32_t* sums, std::int32_t* outliers);
   void (*multiply_quantized)(Index rows, const QuantizedTile<Scalar>& x, StoredType stored, const std::byte* panel,
                              Index width, Index in, Scalar* sums, Index sums_stride);
   void (*finish_tile)(const Scalar* sums, Index rows, Index width, const float* scales, Index column, Scalar* out,

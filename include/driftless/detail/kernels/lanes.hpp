@@ -205,6 +205,20 @@ EIGEN_STRONG_INLINE Lanes<Scalar> selectNaN(const Lanes<Scalar>& a, const Lanes<
                     a, yes, no);
 }
 
+template <class Scalar>
+EIGEN_STRONG_INLINE Lanes<Scalar> magnitude(const Lanes<Scalar>& a) {
+  return eachPacket([](const auto& x) { return Eigen::internal::pabs(x); }, a);
+}
+
+/// Whether a < b in any lane.
+template <class Scalar>
+EIGEN_STRONG_INLINE bool isAnyLess(const Lanes<Scalar>& a, const Lanes<Scalar>& b) {
+  bool is_any = false;
+  for (int i = 0; i < Lanes<Scalar>::kPackets; ++i)
+    is_any = is_any || Eigen::internal::predux_any(Eigen::internal::pcmp_lt(a.packet[i], b.packet[i]));
+  return is_any;
+}
+
 /// The sum of the lanes, by one fixed tree.
 template <class Scalar>
 Scalar sumOfLanes(const Lanes<Scalar>& lanes) {

@@ -17,9 +17,13 @@ struct Int8Panel {
   static constexpr int kQuads = 1;  ///< of rows in a packet
   static constexpr std::int32_t kOffset = kInt8Offset;
   static constexpr bool kHasScales = false;
-  static Weights quad(const IntegerPacket& packet, int) { return Weights(packet); }
+  static Weights quad(const IntegerPacket& packet, int) { return int8Weights(packet); }
   static IntegerPacket add(const IntegerPacket& sum, const Weights& weights, const IntegerPacket& factor) {
     return addDots(sum, weights, factor);
+  }
+  template <class Scalar>
+  static Lanes<Scalar> row(const std::byte* panel, Index width, Index index, Index column) {
+    return loadInt8Quads<Scalar>(panel, width, index, column);
   }
 };
 
@@ -34,6 +38,10 @@ struct Int4Panel {
   }
   static IntegerPacket add(const IntegerPacket& sum, const Weights& weights, const IntegerPacket& factor) {
     return addNibbleDots(sum, weights, factor);
+  }
+  template <class Scalar>
+  static Lanes<Scalar> row(const std::byte* panel, Index width, Index index, Index column) {
+    return loadInt4<Scalar>(panel, width, index, column);
   }
 };
 
@@ -61,13 +69,15 @@ EIGEN_STRONG_INLINE void multiplyIntegerTile(const QuantizedTile<Scalar>& x, con
         prefetch(packets, 4096 + p * kPacketBytes);
 #pragma GCC unroll 2
       for (int quad = 0; quad < Panel::kQuads; ++quad, factors += 4) {
-        const auto weights = [&](int p) { return Panel::quad(loadPacket(packets + p * kPacketBytes), quad); };
+        typename Panel::Weights weight[std::size_t{Groups * kPackets}];
 #pragma GCC unroll 16
-        for (int p = 0; p < Groups * kPackets; ++p) {
-          const typename Panel::Weights weight = weights(p);
+        for (int p = 0; p < Groups * kPackets; ++p)
+          weight[p] = Panel::quad(loadPacket(packets + p * kPacketBytes), quad);
 #pragma GCC unroll 8
-          for (int r = 0; r < Rows; ++r)
-            sum[r][p] = Panel::add(sum[r][p], weight, repeatQuad(factors + r * x.stride));
+        for (int r = 0; r < Rows; ++r) {
+          const IntegerPacket factor = repeatQuad(factors + r * x.stride);
+#pragma GCC unroll 16
+          for (int p = 0; p < Groups * kPackets; ++p) sum[r][p] = Panel::add(sum[r][p], weight[p], factor);
         }
       }
     }
@@ -89,8 +99,9 @@ EIGEN_STRONG_INLINE void multiplyIntegerTile(const QuantizedTile<Scalar>& x, con
   }
 }
 
-/// sums [rows, width] = x [rows, in] * panel [in, width] but for the scales of columns, for 1 to kTileRows rows and a
-/// panel packed for whole numbers, of a width that is a multiple of kLanes, up to kPanelWidth. `sums` is zero before.
+/// sums [rows, width] = x [rows, in] * panel [in, width] but for the scales of whole columns, for 1 to kTileRows rows and
+/// a panel packed for whole numbers, of a width that is a multiple of kLanes, up to kPanelWidth. `sums` is zero before.
+/// An element is the product of what was rounded, and outliers by one fused multiply-add each in ascending order.
 template <class Scalar>
 void multiplyQuantized(Index rows, const QuantizedTile<Scalar>& x, StoredType stored, const std::byte* panel,
                        Index width, Index in, Scalar* sums, Index sums_stride) {
@@ -103,18 +114,23 @@ void multiplyQuantized(Index rows, const QuantizedTile<Scalar>& x, StoredType st
       multiplyIntegerTile<Rows, Groups, Panel>(x.from(row), panel, width, column, group_packets,
                                                sums + row * sums_stride + column, sums_stride);
     });
+    for (Index r = 0; r < rows; ++r) {
+      const QuantizedTile<Scalar> row = x.from(r);
+      const Lanes<Scalar> scale = Lanes<Scalar>::broadcast(*row.scales);
+      for (Index column = 0; column < width; column += kLanes) {
+        Scalar* const to = sums + r * sums_stride + column;
+        Lanes<Scalar> value = product(Lanes<Scalar>::load(to), scale);
+        for (const std::int32_t* outlier = row.outliers; *outlier >= 0; ++outlier)
+          value = fusedMultiplyAdd(Lanes<Scalar>::broadcast(row.numbers[*outlier]),
+                                   Panel::template row<Scalar>(panel, width, *outlier, column), value);
+        value.store(to);
+      }
+    }
   };
   if (stored == StoredType::int4)
     multiplyAs(std::type_identity<Int4Panel>(), kInt4Group / kInt4Octet);
   else
     multiplyAs(std::type_identity<Int8Panel>(), roundUpToQuads(in) / 4);
-  for (Index r = 0; r < rows; ++r) {
-    const Lanes<Scalar> scale = Lanes<Scalar>::broadcast(x.scales[r]);
-    for (Index c = 0; c < width; c += kLanes) {
-      Scalar* const to = sums + r * sums_stride + c;
-      product(Lanes<Scalar>::load(to), scale).store(to);
-    }
-  }
 }
 
 }}}}  // namespace driftless::DRIFTLESS_ABI::detail::DRIFTLESS_VECTORS

@@ -17,21 +17,6 @@ Destination<Scalar> destinationOf(PaddedRows<Scalar>& rows) {
   return {rows.row(0), rows.stride(), rows.stride()};
 }
 
-/// Rounds x [T, in] to 8 bits for products with a matrix.
-template <class Scalar>
-void quantize(const PaddedRows<Scalar>& x, const PackedMatrix<Scalar>& matrix, ThreadPool& pool,
-              QuantizedRows<Scalar>& out) {
-  constexpr Index kTaskRows = 16;
-  const auto quantize_row = kernels<Scalar>().quantize_row;
-  out.resize(x.rows(), x.cols(), matrix.stored() == StoredType::int4 ? kInt4Group : x.cols());
-  pool.parallelFor((x.rows() + kTaskRows - 1) / kTaskRows, [&](Index task, int) {
-    const Index end = (std::min)((task + 1) * kTaskRows, x.rows());
-    for (Index row = task * kTaskRows; row < end; ++row)
-      out.scale(row) =
-          quantize_row(x.row(row), x.cols(), out.group(), out.stride(), out.values(row), out.sums(row));
-  });
-}
-
 /// x [T, in] * matrix [in, out], to a destination of T rows.
 template <class Scalar>
 void multiply(Step<Scalar>& step, const PaddedRows<Scalar>& x, const PackedMatrix<Scalar>& matrix,
@@ -47,7 +32,7 @@ void multiply(Step<Scalar>& step, const PaddedRows<Scalar>& x, const PackedMatri
   const Index in = matrix.in();
   const Kernels<Scalar>& use = kernels<Scalar>();
   const bool in_integers = matrix.compute() == ComputeType::int8;
-  if (in_integers) quantize(x, matrix, step.pool, step.quantized);
+  if (in_integers) step.quantized.assign(x, matrix.stored() == StoredType::int4 ? kInt4Group : in, step.pool);
   // What several tiles multiply by is widened once.
   const bool widens = !in_integers && matrix.stored() != StoredType::full && x.rows() > kTileRows;
   if (widens) step.widened.resize(step.pool.threads(), in * kPanelWidth);
@@ -72,7 +57,7 @@ void multiply(Step<Scalar>& step, const PaddedRows<Scalar>& x, const PackedMatri
         alignas(64) Scalar sums[kTileRows * kPanelWidth];
         std::fill_n(sums, rows * kPanelWidth, Scalar(0));
         if (in_integers)
-          use.multiply_quantized(rows, step.quantized.tile(row), stored, numbers, width, in, sums, kPanelWidth);
+          use.multiply_quantized(rows, step.quantized.from(row), stored, numbers, width, in, sums, kPanelWidth);
         else
           use.multiply_panel(rows, x.row(row), x.stride(), stored, numbers, width, width, in, sums, kPanelWidth);
         use.finish_tile(sums, rows, width, matrix.scales(), matrix.panelColumn(panel), to.data + row * to.stride, to);

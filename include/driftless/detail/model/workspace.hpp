@@ -5,7 +5,7 @@
 
 #include "driftless/cache.hpp"
 #include "driftless/detail/kernels/padded_rows.hpp"
-#include "driftless/detail/kernels/quantized_rows.hpp"
+#include "driftless/detail/model/quantized_rows.hpp"
 #include "driftless/detail/threads/thread_pool.hpp"
 #include "driftless/observer.hpp"
 #include "driftless/workspace.hpp"

@@ -121,10 +121,9 @@ Lanes<Scalar> findInt4Scales(const Scalar* numbers, Index stride, Index rows) {
   const L zero = L::broadcast(Scalar(0));
   L extreme = zero, largest = zero;
   for (Index k = 0; k < rows; ++k) {
-    const L number = L::load(numbers + k * stride), negative = zero - number;
-    const L magnitude = selectLess(number, negative, negative, number);
-    extreme = selectLess(largest, magnitude, number, extreme);
-    largest = selectLess(largest, magnitude, magnitude, largest);
+    const L number = L::load(numbers + k * stride), size = magnitude(number);
+    extreme = selectLess(largest, size, number, extreme);
+    largest = selectLess(largest, size, size, largest);
   }
   L scale = zero, least_error = L::broadcast(std::numeric_limits<Scalar>::infinity());
   for (int percent = 80; percent <= 110; percent += 5) {

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "driftless/detail/kernels/lanes.hpp"
 
@@ -56,7 +58,19 @@ bool storeInt8Quads(const Scalar* values, Eigen::Index in, Eigen::Index width, s
   });
 }
 
-/// Row `row` of a column of such a panel.
+/// Row `row` of sixteen columns of such a panel.
+template <class Scalar>
+Lanes<Scalar> loadInt8Quads(const std::byte* quads, Index width, Index row, Index column) {
+  std::uint32_t bits[kLanes];
+  std::memcpy(bits, quads + (row / 4 * width + column) * 4, sizeof bits);
+  const Index byte = std::endian::native == std::endian::little ? row % 4 : 3 - row % 4;
+  Scalar numbers[kLanes];
+  for (Index c = 0; c < kLanes; ++c)
+    numbers[c] = static_cast<Scalar>(static_cast<std::int32_t>(bits[c] >> (8 * byte) & 0xFF) - kInt8Shift);
+  return Lanes<Scalar>::load(numbers);
+}
+
+/// Row `row` of a column.
 inline int int8QuadAt(const std::byte* quads, Index width, Index row, Index column) {
   return static_cast<int>(quads[(row / 4 * width + column) * 4 + row % 4]) - kInt8Shift;
 }
