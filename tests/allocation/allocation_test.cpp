@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "driftless/forward.hpp"
@@ -64,9 +65,12 @@ long allocationsOf(Run run) {
 
 TEST_CASE("in a workspace, a decode step allocates nothing after the first one") {
   const Parameters<float> parameters = livelyParameters(smallConfig(136, 2, 130, 300, 200));
-  for (const StoredType stored : {StoredType::full, StoredType::f16, StoredType::int8}) {
-    CAPTURE(nameOf(stored));
-    const Weights<float> weights(parameters, {.stored = stored});
+  for (const auto& [stored, compute] :
+       {std::pair(StoredType::full, ComputeType::full), std::pair(StoredType::f16, ComputeType::full),
+        std::pair(StoredType::int8, ComputeType::full), std::pair(StoredType::int8, ComputeType::int8),
+        std::pair(StoredType::int4, ComputeType::full), std::pair(StoredType::int4, ComputeType::int8)}) {
+    INFO(nameOf(stored) << " computed in " << nameOf(compute));
+    const Weights<float> weights(parameters, {.stored = stored, .compute = compute});
     ModelCache<float> cache(weights, stored == StoredType::int8 ? StoredType::bf16 : stored);
     Workspace<float> workspace{Threads(2)};
     decodeStep(1, 0, weights, cache, workspace);
@@ -77,18 +81,22 @@ TEST_CASE("in a workspace, a decode step allocates nothing after the first one")
 }
 
 TEST_CASE("in a workspace, a step no larger than one before it allocates nothing, whosever cache it is for") {
-  const Weights<float> weights(livelyParameters(smallConfig(136, 2, 130, 300, 200)));
-  ModelCache<float> one(weights), two(weights), three(weights);
-  Workspace<float> workspace{Threads(2)};
-  const std::vector<int> ids = someIds(40, 300);
-  const std::vector<Chunk<float>> chunks = {{std::span(ids).first(30), &one}, {std::span(ids).first(10), &two}};
-  prefill(chunks, weights, workspace);
-  prefill(std::span(ids).first(1), weights, three, workspace);
-  CHECK(allocationsOf([&] {
-          prefill(chunks, weights, workspace);
-          prefill(ids, weights, three, workspace);
-          decodeStep(3, 41, weights, three, workspace);
-        }) == 0);
+  const Parameters<float> parameters = livelyParameters(smallConfig(136, 2, 130, 300, 200));
+  for (const LoadOptions& options : {LoadOptions{}, LoadOptions{.stored = StoredType::int4},
+                                     LoadOptions{.stored = StoredType::int8, .compute = ComputeType::int8}}) {
+    const Weights<float> weights(parameters, options);
+    ModelCache<float> one(weights), two(weights), three(weights);
+    Workspace<float> workspace{Threads(2)};
+    const std::vector<int> ids = someIds(40, 300);
+    const std::vector<Chunk<float>> chunks = {{std::span(ids).first(30), &one}, {std::span(ids).first(10), &two}};
+    prefill(chunks, weights, workspace);
+    prefill(std::span(ids).first(1), weights, three, workspace);
+    CHECK(allocationsOf([&] {
+            prefill(chunks, weights, workspace);
+            prefill(ids, weights, three, workspace);
+            decodeStep(3, 41, weights, three, workspace);
+          }) == 0);
+  }
 }
 
 TEST_CASE("in a workspace, a decode step of several sequences allocates nothing after one of as many") {

@@ -3,6 +3,7 @@
 // between routes ends the program with status 1.
 //
 // logits_hash odd        models of awkward shapes with random weights
+// logits_hash quantized  the same with weights of 8 and of 4 bits, and with products in whole numbers
 // logits_hash DIRECTORY  a 64-token greedy generation by the checkpoint there
 
 #include <bit>
@@ -19,8 +20,8 @@
 
 namespace {
 
-using driftless::Activation, driftless::Config, driftless::Index, driftless::ModelCache, driftless::RowVector,
-    driftless::Weights, driftless::Workspace;
+using driftless::Activation, driftless::ComputeType, driftless::Config, driftless::Index, driftless::LoadOptions,
+    driftless::ModelCache, driftless::RowVector, driftless::StoredType, driftless::Weights, driftless::Workspace;
 
 /// FNV-1a over the bits of numbers, low byte first.
 class BitHash {
@@ -63,7 +64,7 @@ void hashSequence(const std::vector<int>& ids, const Weights<Scalar>& weights, B
 }
 
 template <class Scalar>
-void hashRandomModel(const Config& config, bool has_lm_head, BitHash& hash) {
+void hashRandomModel(const Config& config, bool has_lm_head, BitHash& hash, const LoadOptions& options = {}) {
   auto parameters = driftless::randomParameters<Scalar>(config, 1, has_lm_head);
   // Weights large enough that scores and activations leave the flat middle of exp and GELU.
   forEachTensor(parameters, [](const std::string& name, auto& tensor, Index, Index) {
@@ -71,7 +72,7 @@ void hashRandomModel(const Config& config, bool has_lm_head, BitHash& hash) {
   });
   std::vector<int> ids;
   for (Index i = 0; i < config.n_positions; ++i) ids.push_back(static_cast<int>(i * 37 % config.vocab_size));
-  hashSequence(ids, Weights<Scalar>(parameters), hash);
+  hashSequence(ids, Weights<Scalar>(parameters, options), hash);
 }
 
 Config shape(Index C, Index H, Index n_inner, Index V, Index N, Activation activation) {
@@ -95,6 +96,16 @@ void hashOddModels(BitHash& hash) {
   hashRandomModel<double>(shape(36, 2, 17, 50, 66, Activation::gelu), true, hash);
 }
 
+void hashQuantizedModels(BitHash& hash) {
+  for (const LoadOptions& options :
+       {LoadOptions{.stored = StoredType::int8, .compute = ComputeType::int8}, LoadOptions{.stored = StoredType::int4},
+        LoadOptions{.stored = StoredType::int4, .compute = ComputeType::int8}}) {
+    hashRandomModel<float>(shape(20, 5, 12, 259, 16, Activation::gelu_new), false, hash, options);
+    hashRandomModel<float>(shape(130, 2, 71, 77, 40, Activation::gelu_new), true, hash, options);
+    hashRandomModel<double>(shape(36, 2, 17, 50, 66, Activation::gelu), true, hash, options);
+  }
+}
+
 void hashGeneration(const std::string& directory, BitHash& hash) {
   const Weights<float> weights = driftless::loadWeights(directory);
   std::vector<int> ids = {1, 2, 3, 4, 5};
@@ -106,10 +117,12 @@ void hashGeneration(const std::string& directory, BitHash& hash) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 2) throw std::invalid_argument("expected one argument: odd, or a checkpoint's directory");
+  if (argc != 2) throw std::invalid_argument("expected one argument: odd, quantized, or a checkpoint's directory");
   BitHash hash;
   if (std::string(argv[1]) == "odd")
     hashOddModels(hash);
+  else if (std::string(argv[1]) == "quantized")
+    hashQuantizedModels(hash);
   else
     hashGeneration(argv[1], hash);
   std::cout << std::hex << hash.value() << '\n';

@@ -36,10 +36,10 @@ execute_process(
           ${SOURCE_DIR}/tests/one_hash/logits_hash.cpp -pthread -o ${WORK_DIR}/logits_hash COMMAND_ERROR_IS_FATAL ANY)
 
 file(READ ${SOURCE_DIR}/fixtures/one-hash.json hashes)
-foreach(model odd tales-gpt2)
+foreach(model odd quantized tales-gpt2)
   string(JSON expected GET "${hashes}" ${model})
   set(argument ${model})
-  if(NOT model STREQUAL odd)
+  if(model STREQUAL tales-gpt2)
     set(argument ${SOURCE_DIR}/fixtures/${model})
   endif()
   execute_process(

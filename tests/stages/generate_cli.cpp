@@ -296,7 +296,7 @@ TEST_SUITE("generate-cli") {
     const TemporaryDirectory directory;
     const std::string model = directory.path().string();
     const auto check = [&](const std::string& expected) {
-      for (const std::string weights : {"f32", "f16", "bf16", "int8"}) {
+      for (const std::string weights : {"f32", "f16", "bf16", "int8", "int4"}) {
         const Words options = {"-m", model, "--weights", weights, "-n", "3"};
         const Words generate = Words{"generate", "--ids", "1,2", "--output", "ids"} + options;
         const std::string error = "logits at position 1: " + expected;
@@ -520,7 +520,7 @@ TEST_SUITE("generate-cli") {
     };
     CHECK(outputWith("f32", "f32") == golden.at("output_text"));
     CHECK(outputWith("f16", "f32") == golden.at("output_text"));
-    for (const std::string weights : {"bf16", "int8"})
+    for (const std::string weights : {"bf16", "int8", "int4"})
       for (const std::string cache : {"f16", "bf16"}) CHECK(!outputWith(weights, cache).empty());
   }
 
@@ -639,28 +639,42 @@ TEST_SUITE("generate-cli") {
   }
 
   TEST_CASE("verify compares every stored type with itself") {
-    for (const std::string weights : {"f32", "f16", "bf16", "int8"}) {
+    for (const std::string weights : {"f32", "f16", "bf16", "int8", "int4"}) {
       for (const std::string cache : {"f32", "f16", "bf16"}) {
         INFO(weights << " " << cache);
         const json result = jsonOf({"verify", "The king", "-n", "8", "--json", "--weights", weights, "--cache", cache});
         CHECK(result.at("steps") == 8);
         CHECK(result.at("differing_bits") == 0);
-        CHECK((result.at("max_abs") > 1e-3) == (weights == "bf16" || weights == "int8" || cache != "f32"));
+        CHECK((result.at("max_abs") > 1e-3) ==
+              (weights == "bf16" || weights == "int8" || weights == "int4" || cache != "f32"));
       }
     }
   }
 
+  TEST_CASE("--compute int8 is verified like the rest, and for quantized weights only") {
+    for (const std::string weights : {"int8", "int4"}) {
+      const Words options = {"--weights", weights, "--compute", "int8"};
+      const json result = jsonOf(Words{"verify", "The king", "-n", "8", "--json"} + options);
+      CHECK(result.at("differing_bits") == 0);
+      CHECK(result.at("max_abs") > 1e-3);
+      CHECK(!outputOf(Words{"generate", "The king", "-n", "8"} + options).empty());
+    }
+    checkError(runProgram({"generate", "The king", "--weights", "f16", "--compute", "int8"}),
+               "expected weights of int8 or int4 to compute in int8, got f16");
+  }
+
   TEST_CASE("bench measures the model and the machine, as JSON") {
-    const Words tiny = {"bench",     "-m",      fixturePath("odd-gpt2").string(),
-                        "--repeats", "2",       "--prompt-tokens",
-                        "5",         "-n",      "4",
-                        "--batch",   "3",       "--curve",
-                        "-t",        "2",       "--weights",
-                        "int8",      "--cache", "bf16",
-                        "--json"};
+    const Words tiny = {"bench",     "-m",        fixturePath("odd-gpt2").string(),
+                        "--repeats", "2",         "--prompt-tokens",
+                        "5",         "-n",        "4",
+                        "--batch",   "3",         "--curve",
+                        "-t",        "2",         "--weights",
+                        "int8",      "--compute", "int8",
+                        "--cache",   "bf16",      "--json"};
     const json result = jsonOf(tiny);
     CHECK(result.at("model") == fixturePath("odd-gpt2").string());
     CHECK(result.at("weights") == "int8");
+    CHECK(result.at("compute") == "int8");
     CHECK(result.at("cache") == "bf16");
     const std::vector<std::pair<const char*, int>> counts = {
         {"threads", 2}, {"batch", 3}, {"prompt_tokens", 5}, {"max_tokens", 4}, {"repeats", 2}};
@@ -807,7 +821,7 @@ TEST_SUITE("generate-cli") {
         {{"generate", "--ids", "4294967297"}, "from 0 to 2147483647"},
         {{"generate", "--ids", "1,2048"}, "expected token ids from 0 to 2047, got 2048 at index 1"},
         {{"generate", "--ids", commaSeparated(Ids(513, 1))}, "expected at most 512"},
-        {{"generate", "a", "--weights", "q4"}, "--weights: q4 not in {f32,f16,bf16,int8}"},
+        {{"generate", "a", "--weights", "q4"}, "--weights: q4 not in {f32,f16,bf16,int8,int4}"},
         {{"generate", "a", "--cache", "int8"}, "--cache: int8 not in {f32,f16,bf16}"},
         {{"generate", "a", "--prompts", "-"}, "excludes --prompts"},
         {{"generate", "--ids", "1", "--prompts", "-"}, "excludes --"},

@@ -365,7 +365,8 @@ TEST_CASE("checkpoint: what is finite in the file is finite in memory, or an err
     writeCheckpoint(directory.path(), tensors, configJson({}));
     const std::string expected = "model.safetensors: tensor \"" + victim.name + "\": expected numbers that ";
     using driftless::StoredType;
-    for (const StoredType type : {StoredType::full, StoredType::f16, StoredType::bf16, StoredType::int8})
+    for (const StoredType type :
+         {StoredType::full, StoredType::f16, StoredType::bf16, StoredType::int8, StoredType::int4})
       CHECK_THROWS_WITH_AS(driftless::loadWeights(directory.path(), {.stored = type}), Contains(expected.c_str()),
                            ArgumentError);
     CHECK_THROWS_WITH_AS(driftless::loadParameters(directory.path()), Contains("float can hold, found 1e+300 at ["),

@@ -137,8 +137,9 @@ std::string errorOf(const std::vector<int>& prompt, const Weights<float>& weight
 TEST_CASE("generateTokens: logits that are not numbers are an error that names position and tensors") {
   const std::string expected = "expected a largest logit that is finite, got ";
   const auto check = [&](const Parameters<float>& parameters, const std::string& error, bool fits_int8 = true) {
-    for (const StoredType stored : {StoredType::full, StoredType::f16, StoredType::bf16, StoredType::int8}) {
-      if (stored == StoredType::int8 && !fits_int8) continue;  // refused when it is loaded
+    for (const StoredType stored :
+         {StoredType::full, StoredType::f16, StoredType::bf16, StoredType::int8, StoredType::int4}) {
+      if (driftless::detail::isQuantized(stored) && !fits_int8) continue;  // refused when it is loaded
       const Weights<float> weights(parameters, {.stored = stored});
       for (const double temperature : {0.0, 1.0}) CHECK(errorOf({1, 2}, weights, temperature) == error);
       ModelCache<float> cache(weights);

@@ -23,15 +23,19 @@ namespace {
 struct StoredTypes {
   StoredType weights;
   StoredType cache;
+  ComputeType compute = ComputeType::full;
 };
 
 /// A model with these types against itself: one prefill, single steps, pieces of growing size on three threads.
 template <class Scalar>
 void checkIdentity(const StoredTypes& types, bool has_lm_head) {
-  INFO("weights " << nameOf(types.weights) << ", cache " << nameOf(types.cache));
+  INFO("weights " << nameOf(types.weights) << ", computed in " << nameOf(types.compute) << ", cache "
+                  << nameOf(types.cache));
   const Config config = smallConfig(136, 2, 130, 300, 131);
-  const Weights<Scalar> weights(livelyParameters<Scalar>(config, has_lm_head), {.stored = types.weights});
+  const Weights<Scalar> weights(livelyParameters<Scalar>(config, has_lm_head),
+                                {.stored = types.weights, .compute = types.compute});
   CHECK(weights.stored == types.weights);
+  CHECK(weights.compute == types.compute);
   const std::vector<int> ids = someIds(131, 300);
   ModelCache<Scalar> whole(weights, types.cache), steps(weights, types.cache), pieces(weights, types.cache);
   Workspace<Scalar> workspace, three_threads(Threads(3));
@@ -54,35 +58,46 @@ void checkIdentity(const StoredTypes& types, bool has_lm_head) {
 }
 
 /// Perplexity of the held-out tale under a model whose weights and cache are stored in these types.
-double talePerplexity(const StoredTypes& types) {
-  const Weights<float> weights(fixtureParameters("tales-gpt2"), {.stored = types.weights});
+double talePerplexity(const Parameters<float>& parameters, const StoredTypes& types) {
+  const Weights<float> weights(parameters, {.stored = types.weights, .compute = types.compute});
   ModelCache<float> cache(weights, types.cache);
   const std::vector<int> ids = fixtureJson("tales-gpt2/goldens/perplexity.json").at("ids");
   return std::exp(-logProbabilities(prefillLogits(ids, weights, cache), ids, 1).mean());
 }
 
+double talePerplexity(const StoredTypes& types) { return talePerplexity(fixtureParameters("tales-gpt2"), types); }
+
 using enum StoredType;
-constexpr StoredType kAllStoredTypes[] = {full, f16, bf16, int8};
+constexpr StoredType kAllStoredTypes[] = {full, f16, bf16, int8, int4};
 
 }  // namespace
 
 TEST_CASE("stored types: each has a name") {
-  const std::string_view names[] = {"full", "f16", "bf16", "int8"};
+  const std::string_view names[] = {"full", "f16", "bf16", "int8", "int4"};
   CHECK(std::ranges::equal(kStoredTypeNames, names));
   for (std::size_t i = 0; i < std::size(names); ++i) CHECK(nameOf(kAllStoredTypes[i]) == names[i]);
 }
 
 TEST_CASE("stored types: each keeps the identity contract against itself") {
-  for (const StoredTypes& types :
-       {StoredTypes{f16, full}, {bf16, full}, {int8, full}, {full, f16}, {full, bf16}, {int8, f16}, {f16, bf16}})
+  for (const StoredTypes& types : {StoredTypes{f16, full},
+                                   {bf16, full},
+                                   {int8, full},
+                                   {full, f16},
+                                   {full, bf16},
+                                   {int8, f16},
+                                   {f16, bf16},
+                                   {int4, full},
+                                   {int8, full, ComputeType::int8},
+                                   {int4, f16, ComputeType::int8}})
     for (const bool has_lm_head : {false, true}) checkIdentity<float>(types, has_lm_head);
 }
 
 TEST_CASE("stored types: each keeps the identity contract in double precision") {
   for (const StoredType type : kAllStoredTypes) {
     checkIdentity<double>({type, full}, false);
-    if (type != int8) checkIdentity<double>({full, type}, true);
+    if (type != int8 && type != int4) checkIdentity<double>({full, type}, true);
   }
+  for (const StoredType type : {int8, int4}) checkIdentity<double>({type, full, ComputeType::int8}, true);
 }
 
 TEST_CASE("stored types: what they take in memory") {
@@ -95,6 +110,7 @@ TEST_CASE("stored types: what they take in memory") {
   CHECK(saved(f16) == 2 * numbers);
   CHECK(saved(bf16) == 2 * numbers);
   CHECK(saved(int8) == 3 * numbers - 4 * columns);
+  CHECK(saved(int4) == 4 * numbers - numbers / 2 - numbers / 16);
 
   const Weights<float> weights(parameters);
   CHECK(ModelCache<float>(weights).bytes() == 4 * 2 * 64 * 128);
@@ -108,11 +124,42 @@ TEST_CASE("stored types: int8 is for weights only") {
   CHECK_THROWS_AS(LayerCache<double>(5, 4, 16, int8), ArgumentError);
 }
 
+TEST_CASE("stored types: products in whole numbers are for quantized weights") {
+  const Parameters<float> parameters = livelyParameters(oddConfig());
+  for (const StoredType type : {full, f16, bf16})
+    CHECK_THROWS_WITH_AS(
+        Weights<float>(parameters, {.stored = type, .compute = ComputeType::int8}),
+        ("expected weights of int8 or int4 to compute in int8, got " + std::string(nameOf(type))).c_str(),
+        ArgumentError);
+  Config wide = oddConfig();
+  wide.n_inner = 65537;
+  CHECK_THROWS_WITH_AS(Weights<float>::bytesFor(wide, false, int8, ComputeType::int8),
+                       "expected n_inner up to 65536 to compute in int8, got 65537", ArgumentError);
+  CHECK_NOTHROW(Weights<float>::bytesFor(wide, false, int8));
+}
+
+TEST_CASE("stored types: an outlier channel costs products in whole numbers nothing") {
+  // Gains times 50 and the rows that they meet over 50: the same function, in whose rows one number is far larger.
+  Parameters<float> parameters = fixtureParameters("tales-gpt2");
+  for (auto& block : parameters.h)
+    for (const Index channel : {3, 70, 111}) {
+      for (auto* norm : {&block.ln_1, &block.ln_2}) norm->weight[channel] *= 50, norm->bias[channel] *= 50;
+      block.attn.c_attn.weight.row(channel) /= 50;
+      block.mlp.c_fc.weight.row(channel) /= 50;
+    }
+  const double floats = talePerplexity(parameters, {int8, full});
+  const double integers = talePerplexity(parameters, {int8, full, ComputeType::int8});
+  MESSAGE("perplexity with outlier channels: " << floats << " in floats, " << integers << " in whole numbers");
+  CHECK(integers == doctest::Approx(floats).epsilon(0.02));
+}
+
 TEST_CASE("stored types: numbers that a type cannot hold are refused by the tensor's name") {
   Parameters<float> parameters = livelyParameters(oddConfig());
   parameters.h[1].mlp.c_fc.weight(3, 4) = 1e6f;
   const auto load = [&](StoredType type) { return Weights<float>(parameters, {.stored = type}); };
   CHECK_THROWS_WITH_AS(load(f16), "h.1.mlp.c_fc.weight: expected numbers that f16 can hold, found 1e+06 at [3, 4]",
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(load(int4), "h.1.mlp.c_fc.weight: expected numbers that int4 can hold, found 1e+06 at [3, 4]",
                        ArgumentError);
   CHECK_NOTHROW(load(bf16));
   CHECK_NOTHROW(load(int8));
@@ -128,11 +175,14 @@ TEST_CASE("stored types: numbers that a type cannot hold are refused by the tens
 }
 
 TEST_CASE("stored types: the size of the weights follows from shapes alone") {
-  for (const StoredType type : {StoredType::full, f16, bf16, int8})
+  for (const StoredType type : kAllStoredTypes)
     for (const bool has_lm_head : {false, true}) {
       const Weights<float> weights(livelyParameters(oddConfig(), has_lm_head), {.stored = type});
       CHECK(weights.bytes() == Weights<float>::bytesFor(oddConfig(), has_lm_head, type));
     }
+  const LoadOptions in_integers{.stored = int8, .compute = ComputeType::int8};
+  CHECK(Weights<float>(livelyParameters(oddConfig()), in_integers).bytes() ==
+        Weights<float>::bytesFor(oddConfig(), false, int8, ComputeType::int8));
 }
 
 TEST_CASE("stored types: what they cost in perplexity on the held-out tale") {
@@ -145,13 +195,16 @@ TEST_CASE("stored types: what they cost in perplexity on the held-out tale") {
   const auto check = [&](const StoredTypes& types, double tolerance) {
     const double perplexity = talePerplexity(types);
     CHECK(perplexity == doctest::Approx(golden).epsilon(tolerance));
-    summary += ", " + std::string(nameOf(types.weights)) + " with " + std::string(nameOf(types.cache)) + " cache " +
-               std::to_string(perplexity);
+    summary += ", " + std::string(nameOf(types.weights)) + " in " + std::string(nameOf(types.compute)) + " with " +
+               std::string(nameOf(types.cache)) + " cache " + std::to_string(perplexity);
   };
   check({bf16, full}, 0.005);
   check({int8, full}, 0.02);
   check({full, f16}, 0.001);
   check({full, bf16}, 0.005);
   check({int8, f16}, 0.02);
+  check({int8, full, ComputeType::int8}, 0.02);
+  check({int4, full}, 0.08);
+  check({int4, full, ComputeType::int8}, 0.08);
   MESSAGE(summary);
 }
