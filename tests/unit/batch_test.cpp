@@ -161,6 +161,81 @@ TEST_CASE("batch: a list of prompts yields what each yields alone, in its order,
                        "expected at least one cache, got none", ArgumentError);
 }
 
+TEST_CASE("batch: a long prompt that joins a running batch is run in pieces, beside the tokens of the others") {
+  const Weights<float> weights(livelyParameters(smallConfig(12, 2, 9, 300, 700, 2)));
+  const std::vector<std::vector<int>> prompts = {promptOf(3, 0), promptOf(2, 1), promptOf(300, 2)};
+  GenerateOptions options;
+  options.max_tokens = 30;
+  options.sampling.temperature = 1;
+  for (const bool use_cache : {true, false}) {
+    options.use_cache = use_cache;
+    std::vector<ModelCache<float>> caches;
+    for (int i = 0; i < 2; ++i) caches.emplace_back(weights);
+    Workspace<float> workspace;
+    std::vector<std::size_t> order;
+    const auto generations = generateTokens(prompts, options, weights, caches, workspace, [&](std::size_t prompt, int) {
+      order.push_back(prompt);
+      return prompt != 1;  // which leaves its cache to the long one
+    });
+    // Five pieces of at most 64, in each of whose steps the first prompt gets a token.
+    CHECK(std::vector(order.begin(), order.begin() + 9) == std::vector<std::size_t>{0, 1, 0, 0, 0, 0, 0, 2, 0});
+    for (const std::size_t i : {0u, 2u})
+      CHECK(generations[i].output_ids == generateTokens(prompts[i], options, weights).output_ids);
+    if (!use_cache) continue;
+    for (const ModelCache<float>& cache : caches) {
+      const std::size_t i = cache.length() > 100 ? 2 : 0;
+      std::vector<int> ids = prompts[i];
+      ids.insert(ids.end(), generations[i].output_ids.begin(), generations[i].output_ids.end() - 1);
+      ModelCache<float> expected(weights);
+      prefill(ids, weights, expected);
+      for (Index layer = 0; layer < 2; ++layer) {
+        CHECK(cache.layer(layer).keys() == expected.layer(layer).keys());
+        CHECK(cache.layer(layer).values() == expected.layer(layer).values());
+      }
+    }
+  }
+}
+
+TEST_CASE("batch: prompts that join together are run in their order, and fail or go on as if alone") {
+  Parameters<float> parameters = livelyParameters(smallConfig(12, 2, 9, 300, 300, 2), true);
+  parameters.wte(299, 3) = std::numeric_limits<float>::quiet_NaN();
+  const Weights<float> weights(parameters);
+  GenerateOptions options;
+  options.max_tokens = 12;
+  std::vector<std::vector<int>> prompts = {{1}};
+  for (int i = 0; i < 4; ++i) prompts.push_back({2 + i});
+  for (const Index length : {40, 40, 1, 200, 64, 300, 65, 24, 129}) {
+    prompts.push_back(promptOf(length, static_cast<int>(length)));
+    for (int& id : prompts.back()) id %= 299;
+  }
+  prompts[8][100] = 299;  // in its second piece
+  for (const double temperature : {0.0, 1.0})
+    for (const bool use_cache : {true, false}) {
+      options.sampling.temperature = temperature;
+      options.use_cache = use_cache;
+      std::vector<ModelCache<float>> caches;
+      for (int i = 0; i < 5; ++i) caches.emplace_back(weights);
+      Workspace<float> workspace(Threads(2));
+      std::vector<std::size_t> begun;
+      std::vector<bool> has_begun(prompts.size(), false);
+      const auto onToken = [&](std::size_t prompt, int) {
+        if (!has_begun[prompt]) begun.push_back(prompt);
+        has_begun[prompt] = true;
+        return prompt == 0 || prompt > 4;  // four caches are free at once
+      };
+      const auto generations = generateTokens(prompts, options, weights, caches, workspace, onToken);
+      for (std::size_t i = 0; i < prompts.size(); ++i) {
+        const auto alone = generateTokens(std::vector<std::vector<int>>{prompts[i]}, options, weights,
+                                          [&](std::size_t, int) { return i == 0 || i > 4; });
+        CHECK(generations[i].output_ids == alone.front().output_ids);
+        CHECK(generations[i].finish_reason == alone.front().finish_reason);
+        CHECK(generations[i].error == alone.front().error);
+      }
+      CHECK(generations[8].finish_reason == FinishReason::error);
+      CHECK(std::vector(begun.begin(), begun.begin() + 8) == std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7});
+    }
+}
+
 TEST_CASE("batch: a prompt whose logits are not numbers fails alone, and every result is told as soon as it is there") {
   Parameters<float> parameters = livelyParameters(smallConfig(136, 2, 130, 300, 131), true);
   parameters.wte(5, 3) = std::numeric_limits<float>::quiet_NaN();

@@ -156,20 +156,34 @@ class ForwardPass {
   Index id_ = 0;           ///< how many of its ids are
 };
 
-/// Runs the chunks through the model and writes the logits [B, V] of each one's last id, row after row.
+/// Runs the chunks through the model and writes the logits [rows, V] of the last ids of the first `rows` of them, row
+/// after row. The others, of which more ids are to follow, cost no unembedding.
 template <class Scalar>
-void lastLogits(std::span<const Chunk<Scalar>> chunks, const Weights<Scalar>& weights, Workspace<Scalar>& workspace,
-                const Observer<Scalar>& observer, Scalar* logits) {
+void lastLogits(std::span<const Chunk<Scalar>> chunks, Index rows, const Weights<Scalar>& weights,
+                Workspace<Scalar>& workspace, const Observer<Scalar>& observer, Scalar* logits) {
   Step<Scalar>& step = workspace.step();
-  step.last.resize(static_cast<Index>(chunks.size()), weights.config.n_embd);
+  step.last.resize(rows, weights.config.n_embd);
   ForwardPass<Scalar> pass(chunks, weights, workspace, observer);
   while (pass.runPiece())
     for (const Segment<Scalar>& segment : step.segments)
-      std::copy_n(step.normed.row(segment.first_row + segment.rows - 1), weights.config.n_embd,
-                  step.last.row(segment.sequence));
+      if (segment.sequence < rows)
+        std::copy_n(step.normed.row(segment.first_row + segment.rows - 1), weights.config.n_embd,
+                    step.last.row(segment.sequence));
   unembed(step, step.last, weights, logits);
   step.tell(Part::unembedding);
   pass.commit();
+}
+
+/// The same into the workspace, of chunks that have yet to be checked.
+template <class Scalar>
+MatrixView<Scalar> lastLogits(std::span<const Chunk<Scalar>> chunks, Index rows, const Weights<Scalar>& weights,
+                              Workspace<Scalar>& workspace, const Observer<Scalar>& observer) {
+  checkChunks(chunks, weights);
+  AlignedBuffer<Scalar>& logits = workspace.step().batch_logits;
+  const Index V = weights.config.vocab_size;
+  logits.makeRoom(rows * V);
+  lastLogits(chunks, rows, weights, workspace, observer, logits.data());
+  return {logits.data(), rows, V};
 }
 
 }  // namespace detail
@@ -182,7 +196,7 @@ const WorkspaceVector<Scalar>& prefill(TokenIds promptIds, const Weights<Scalar>
   detail::checkChunk(chunk, weights);
   WorkspaceVector<Scalar>& logits = workspace.step().logits;
   logits.resize(weights.config.vocab_size);
-  detail::lastLogits(std::span(&chunk, 1), weights, workspace, observer, logits.data());
+  detail::lastLogits(std::span(&chunk, 1), 1, weights, workspace, observer, logits.data());
   return logits;
 }
 
@@ -214,12 +228,7 @@ Matrix<Scalar> prefillLogits(TokenIds promptIds, const Weights<Scalar>& weights,
 template <FloatingScalar Scalar>
 MatrixView<Scalar> prefill(const std::vector<Chunk<Scalar>>& chunks, const Weights<Scalar>& weights,
                            Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
-  detail::checkChunks(std::span(chunks), weights);
-  detail::AlignedBuffer<Scalar>& logits = workspace.step().batch_logits;
-  const Index B = static_cast<Index>(chunks.size()), V = weights.config.vocab_size;
-  logits.makeRoom(B * V);
-  detail::lastLogits(std::span(chunks), weights, workspace, observer, logits.data());
-  return {logits.data(), B, V};
+  return detail::lastLogits(std::span(chunks), static_cast<Index>(chunks.size()), weights, workspace, observer);
 }
 
 template <FloatingScalar Scalar>
