@@ -45,8 +45,8 @@ struct Int4Panel {
   }
 };
 
-/// Rows and lanes of columns of a product in whole numbers, as far as they don't have scales of their own: an element
-/// is the exact sum over each group of rows of the panel, times the group's scale, added up in ascending order.
+/// Rows and lanes of columns of a product in whole numbers: an element is the exact sum over each group of rows of the
+/// panel, times the group's scale if it has one, added up in ascending order, times the scale of the row of x.
 template <int Rows, int Groups, class Panel, class Scalar>
 EIGEN_STRONG_INLINE void multiplyIntegerTile(const QuantizedTile<Scalar>& x, const std::byte* panel, Index width,
                                              Index column, Index group_packets, Scalar* sums, Index sums_stride) {
@@ -94,6 +94,7 @@ EIGEN_STRONG_INLINE void multiplyIntegerTile(const QuantizedTile<Scalar>& x, con
           const auto* const scale = reinterpret_cast<const Eigen::half*>(scales) + column + g * kLanes;
           value = fusedMultiplyAdd(value, loadLanes<Scalar>(scale), Lanes<Scalar>::load(to));
         }
+        if (group == x.groups - 1) value = product(value, Lanes<Scalar>::broadcast(x.scales[r]));
         value.store(to);
       }
   }
@@ -116,14 +117,13 @@ void multiplyQuantized(Index rows, const QuantizedTile<Scalar>& x, StoredType st
     });
     for (Index r = 0; r < rows; ++r) {
       const QuantizedTile<Scalar> row = x.from(r);
-      const Lanes<Scalar> scale = Lanes<Scalar>::broadcast(*row.scales);
-      for (Index column = 0; column < width; column += kLanes) {
-        Scalar* const to = sums + r * sums_stride + column;
-        Lanes<Scalar> value = product(Lanes<Scalar>::load(to), scale);
-        for (const std::int32_t* outlier = row.outliers; *outlier >= 0; ++outlier)
-          value = fusedMultiplyAdd(Lanes<Scalar>::broadcast(row.numbers[*outlier]),
-                                   Panel::template row<Scalar>(panel, width, *outlier, column), value);
-        value.store(to);
+      for (const std::int32_t* outlier = row.outliers; *outlier >= 0; ++outlier) {
+        const Lanes<Scalar> factor = Lanes<Scalar>::broadcast(row.numbers[*outlier]);
+        for (Index column = 0; column < width; column += kLanes) {
+          Scalar* const to = sums + r * sums_stride + column;
+          fusedMultiplyAdd(factor, Panel::template row<Scalar>(panel, width, *outlier, column), Lanes<Scalar>::load(to))
+              .store(to);
+        }
       }
     }
   };

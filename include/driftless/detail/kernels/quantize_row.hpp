@@ -28,10 +28,11 @@ Scalar quantizeRow(const Scalar* x, Index width, Index group, Index padded, std:
     return L::load(rest);
   };
   const L zero = L::broadcast(Scalar(0));
-  L total = zero, not_finite = zero;
+  L total = zero, largest = zero, not_finite = zero;
   for (Index i = 0; i < width; i += kLanes) {
-    const L number = load(i);
-    total = total + magnitude(number);
+    const L number = load(i), size = magnitude(number);
+    total = total + size;
+    largest = selectLess(largest, size, size, largest);
     not_finite = not_finite + (number - number);
   }
   std::fill_n(values, padded, std::int8_t{0});
@@ -42,18 +43,20 @@ Scalar quantizeRow(const Scalar* x, Index width, Index group, Index padded, std:
   const Scalar outlier_limit = sumOfLanes(total) / static_cast<Scalar>(width) * Scalar(kOutlierRatio);
   if (outlier_limit < kSmallest) return 0;
   const L limit = L::broadcast(outlier_limit);
-  L largest = zero;
-  for (Index i = 0; i < width; i += kLanes) {
-    const L size = magnitude(load(i));
-    if (isAnyLess(limit, size)) {
-      Scalar sizes[kLanes];
-      size.store(sizes);
-      for (std::int32_t lane = 0; lane < kLanes; ++lane)
-        if (sizes[lane] > outlier_limit) *outliers++ = static_cast<std::int32_t>(i) + lane;
+  if (isAnyLess(limit, largest)) {
+    largest = zero;
+    for (Index i = 0; i < width; i += kLanes) {
+      const L size = magnitude(load(i));
+      if (isAnyLess(limit, size)) {
+        Scalar sizes[kLanes];
+        size.store(sizes);
+        for (std::int32_t lane = 0; lane < kLanes; ++lane)
+          if (sizes[lane] > outlier_limit) *outliers++ = static_cast<std::int32_t>(i) + lane;
+      }
+      largest = selectLess(largest, size, selectLess(limit, size, largest, size), largest);
     }
-    largest = selectLess(largest, size, selectLess(limit, size, largest, size), largest);
+    *outliers = -1;
   }
-  *outliers = -1;
   const Scalar most = maxOfLanes(largest);
   if (most < kSmallest) return 0;
 
