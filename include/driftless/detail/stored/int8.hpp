@@ -3,30 +3,57 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "driftless/detail/kernels/lanes.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
 
-/// Symmetric quantisation without a zero point: a column is its whole numbers times one scale, the column's largest
-/// magnitude over 127. False if a number of the panel [in, width] is not finite.
+inline constexpr float kInt8Largest = 127;
+
+/// The scales of int8 columns: a column's largest magnitude over 127. False if a number of the panel [in, width] is not
+/// finite.
+template <class Scalar>
+bool findInt8Scales(const Scalar* values, Eigen::Index in, Eigen::Index width, float* scales) {
+  using L = Lanes<float>;
+  const L zero = L::broadcast(0);
+  L faults = zero;  // NaN where a number is not finite, for only then x - x is NaN
+  std::fill_n(scales, width, 0.0f);
+  for (Eigen::Index row = 0; row < in; ++row)
+    for (Eigen::Index column = 0; column < width; column += kLanes) {
+      const L number = loadLanes<float>(values + row * width + column), negative = zero - number;
+      const L magnitude = selectLess(number, negative, negative, number), largest = L::load(scales + column);
+      selectLess(largest, magnitude, magnitude, largest).store(scales + column);
+      faults = faults + (number - number);
+    }
+  for (Eigen::Index column = 0; column < width; ++column) scales[column] /= kInt8Largest;
+  return !std::isnan(sumOfLanes(faults));
+}
+
+/// Sixteen numbers of as many columns, each over its column's scale, rounded to whole numbers; zeros if that is zero.
+EIGEN_STRONG_INLINE void roundToInt8(const Lanes<float>& numbers, const float* scales, std::int8_t* rounded) {
+  using L = Lanes<float>;
+  const L scale = L::load(scales), zero = L::broadcast(0);
+  // Added to a number, it leaves the nearest integer.
+  const L rounder = L::broadcast(1.5f / std::numeric_limits<float>::epsilon());
+  float whole[kLanes];
+  selectLess(zero, scale, (numbers / scale + rounder) - rounder, zero).store(whole);
+  // Two loops, of which compilers do all sixteen at once. A scale that is subnormal may be too small by half.
+  std::int32_t clamped[kLanes];
+  constexpr auto kMost = static_cast<std::int32_t>(kInt8Largest);
+  for (Eigen::Index i = 0; i < kLanes; ++i) clamped[i] = std::clamp(static_cast<std::int32_t>(whole[i]), -kMost, kMost);
+  for (Eigen::Index i = 0; i < kLanes; ++i) rounded[i] = static_cast<std::int8_t>(clamped[i]);
+}
+
+/// Symmetric quantisation without a zero point: a column is its whole numbers times its scale. As storePanel.
 template <class Scalar>
 bool storeElements(const Scalar* values, Eigen::Index in, Eigen::Index width, std::int8_t* stored, float* scales) {
-  constexpr float kLargest = 127;
-  for (Eigen::Index column = 0; column < width; ++column) {
-    float largest = 0;
-    for (Eigen::Index i = column; i < in * width; i += width) {
-      const float magnitude = std::abs(static_cast<float>(values[i]));
-      if (!std::isfinite(magnitude)) return false;
-      largest = (std::max)(largest, magnitude);
+  if (!findInt8Scales(values, in, width, scales)) return false;
+  for (Eigen::Index row = 0; row < in; ++row)
+    for (Eigen::Index column = 0; column < width; column += kLanes) {
+      const Eigen::Index at = row * width + column;
+      roundToInt8(loadLanes<float>(values + at), scales + column, stored + at);
     }
-    const float scale = largest / kLargest;
-    for (Eigen::Index i = column; i < in * width; i += width) {
-      const float whole = scale > 0 ? std::nearbyint(static_cast<float>(values[i]) / scale) : 0.0f;
-      stored[i] = static_cast<std::int8_t>(std::clamp(whole, -kLargest, kLargest));
-    }
-    scales[column] = scale;
-  }
   return true;
 }
 
