@@ -7,6 +7,7 @@
 
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
+#include "driftless/workspace.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI {
 
@@ -26,12 +27,17 @@ namespace detail {
 template <class Scalar>
 std::string faultOf(std::span<const Scalar> logits);
 
+struct Candidates;
+
 /// As sample, for logits without fault and settings that have been checked.
 template <class Scalar>
-int draw(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine);
+int draw(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine, Candidates& candidates);
 
 template <class Scalar>
 int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine);
+template <class Scalar>
+int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine,
+           Workspace<Scalar>& workspace);
 }  // namespace detail
 
 /// Draws a token id by temperature, then top_k, then top_p, with one number from the engine; at temperature 0 it is
@@ -43,6 +49,17 @@ requires(Logits::IsVectorAtCompileTime == 1) int sample(const Eigen::MatrixBase<
   using Scalar = typename Logits::Scalar;
   const Eigen::Ref<const RowVector<Scalar>> row = logits;  // copied only if it does not lie in one piece
   return detail::sample(std::span<const Scalar>(row.data(), static_cast<std::size_t>(row.size())), sampling, engine);
+}
+
+/// The same in a workspace's room, in which a draw allocates nothing if one before it had as many logits.
+template <class Logits>
+requires(Logits::IsVectorAtCompileTime == 1) int sample(const Eigen::MatrixBase<Logits>& logits,
+                                                        const Sampling& sampling, std::mt19937_64& engine,
+                                                        Workspace<typename Logits::Scalar>& workspace) {
+  using Scalar = typename Logits::Scalar;
+  const Eigen::Ref<const RowVector<Scalar>> row = logits;  // copied only if it does not lie in one piece
+  return detail::sample(std::span<const Scalar>(row.data(), static_cast<std::size_t>(row.size())), sampling, engine,
+                        workspace);
 }
 
 }}  // namespace driftless::DRIFTLESS_ABI

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
@@ -34,6 +35,12 @@ namespace detail {
 template <class Element, class Scalar>
 bool convertElements(const TensorView& tensor, Index row, Index col, Index count, Scalar* out) {
   const std::byte* source = tensor.data + (row * tensor.cols + col) * static_cast<Index>(sizeof(Element));
+  if constexpr (std::is_same_v<Element, Scalar>) {
+    if (tensor.byte_order == std::endian::native) {
+      std::memcpy(out, source, static_cast<std::size_t>(count) * sizeof(Element));
+      return true;
+    }
+  }
   bool fits = true;
   for (Index i = 0; i < count; ++i) {
     std::byte bytes[sizeof(Element)];

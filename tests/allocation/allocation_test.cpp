@@ -15,11 +15,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <random>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "driftless/forward.hpp"
+#include "driftless/generate.hpp"
+#include "driftless/sample.hpp"
 #include "support/random_models.hpp"
 
 namespace {
@@ -124,6 +127,41 @@ TEST_CASE("in a workspace, a decode step of several sequences allocates nothing 
             decodeStep(ids, positions, weights, running, workspace);
           }
         }) == 0);
+}
+
+TEST_CASE("in a workspace, a draw allocates nothing after the first one, whatever the settings and the logits") {
+  RowVector<float> logits = RowVector<float>::LinSpaced(5000, -9, 9);
+  Workspace<float> workspace{Threads(1)};
+  std::mt19937_64 engine(1);
+  sample(logits, Sampling{1, 0, 1, 0}, engine, workspace);
+  CHECK(allocationsOf([&] {
+          for (const int top_k : {0, 1, 40, 2000, 9000})
+            for (const double top_p : {0.1, 0.95, 0.999999, 1.0}) {
+              const Sampling sampling{1, top_k, top_p, 0};
+              sample(logits, sampling, engine, workspace);
+              sample(logits.head(3000), sampling, engine, workspace);
+              logits.reverseInPlace();
+            }
+        }) == 0);
+}
+
+TEST_CASE("generating allocates as often with draws as without, but for the room of the first one") {
+  const Weights<float> weights(livelyParameters(smallConfig(136, 2, 130, 3000, 200)), {.threads = Threads(1)});
+  const std::vector<std::vector<int>> prompts = {someIds(5, 300)};
+  const auto allocationsFor = [&](const Sampling& sampling) {
+    std::vector<ModelCache<float>> caches;
+    caches.emplace_back(weights);
+    Workspace<float> workspace{Threads(1)};
+    const GenerateOptions options{.max_tokens = 100, .sampling = sampling};
+    return allocationsOf([&] { generateTokens(prompts, options, weights, caches, workspace); });
+  };
+  const long greedy = allocationsFor({});
+  for (const Sampling& sampling :
+       {Sampling{1, 0, 1, 0}, Sampling{1, 40, 1, 0}, Sampling{1, 0, 0.95, 0}, Sampling{1, 40, 0.95, 0}}) {
+    CAPTURE(sampling.top_k);
+    CAPTURE(sampling.top_p);
+    CHECK(allocationsFor(sampling) - greedy <= 6);
+  }
 }
 
 TEST_CASE("the count sees what is allocated") {

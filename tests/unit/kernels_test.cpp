@@ -11,6 +11,7 @@
 #include <random>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "driftless/detail/kernels/own_kernels.hpp"
@@ -285,6 +286,81 @@ TEST_CASE_TEMPLATE("kernels: widening sixteen stored numbers at a time is the ex
     }
   }
   CHECK(same);
+}
+
+TEST_CASE_TEMPLATE("kernels: a panel of a 16-bit type holds the cast of each number, and says if one became infinite",
+                   Pair, std::pair<float, Eigen::half>, std::pair<float, Eigen::bfloat16>,
+                   std::pair<double, Eigen::half>, std::pair<double, Eigen::bfloat16>) {
+  using Scalar = typename Pair::first_type;
+  using Element = typename Pair::second_type;
+  // All elements, and between each and the next: halfway, and the nearest numbers on both sides of that.
+  std::vector<Scalar> numbers;
+  for (int bits = 0; bits < 1 << 16; ++bits) {
+    const auto elementOf = [](int pattern) { return std::bit_cast<Element>(static_cast<std::uint16_t>(pattern)); };
+    const float element = static_cast<float>(elementOf(bits)), next = static_cast<float>(elementOf(bits ^ 1));
+    const float halfway = static_cast<float>((static_cast<double>(element) + static_cast<double>(next)) / 2);
+    const float beyond = element + (element - next) / 2;
+    for (const float number : {element, halfway, std::nextafter(halfway, element), std::nextafter(halfway, next),
+                               beyond, std::nextafter(beyond, element), std::nextafter(beyond, 2 * beyond - element)})
+      numbers.push_back(static_cast<Scalar>(number));
+  }
+  for (int bits = 0; bits < 1 << 16; ++bits)
+    numbers.push_back(static_cast<Scalar>(std::bit_cast<float>(static_cast<std::uint32_t>(bits) * 0x10001u)));
+  const Scalar least = std::numeric_limits<float>::denorm_min(), most = (std::numeric_limits<float>::max)();
+  for (const Scalar number : {least, -least, most, -most}) numbers.push_back(number);
+  numbers.resize((numbers.size() + kPanelWidth - 1) / kPanelWidth * kPanelWidth);
+
+  bool same = true, says_so = true;
+  std::vector<Element> stored(static_cast<std::size_t>(kPanelWidth));
+  for (std::size_t first = 0; first < numbers.size(); first += kPanelWidth) {
+    const bool fits = storeElements(&numbers[first], 1, kPanelWidth, stored.data(), nullptr);
+    bool expected = true;
+    for (std::size_t i = 0; i < kPanelWidth; ++i) {
+      const Element cast = static_cast<Element>(numbers[first + i]);
+      same = same && std::bit_cast<std::uint16_t>(stored[i]) == std::bit_cast<std::uint16_t>(cast);
+      if (std::isfinite(numbers[first + i]) && !std::isfinite(static_cast<float>(cast))) expected = false;
+    }
+    says_so = says_so && fits == expected;
+  }
+  CHECK(same);
+  CHECK(says_so);
+}
+
+TEST_CASE_TEMPLATE("kernels: int8 columns are what the plainest code makes of them, at every magnitude", Scalar, float,
+                   double) {
+  std::mt19937 engine(8);
+  constexpr Index kRows = 37;
+  for (int exponent = -149; exponent <= 127; ++exponent) {
+    std::vector<Scalar> numbers;
+    for (Index i = 0; i < kRows * kPanelWidth; ++i) {
+      const Scalar whole = static_cast<Scalar>(static_cast<int>(engine() % 509) - 254) / 2;  // also halves of a step
+      numbers.push_back(
+          std::ldexp(i % kPanelWidth % 2 == 0 ? whole : Scalar(randomFloat(engine)), (std::min)(exponent, 120)));
+    }
+    for (std::size_t i = 0; i < numbers.size(); i += kPanelWidth) numbers[i + 3] = Scalar(-0.0);
+    std::vector<std::int8_t> stored(numbers.size());
+    std::vector<float> scales(kPanelWidth);
+    CHECK(storeElements(numbers.data(), kRows, kPanelWidth, stored.data(), scales.data()));
+    bool same = true;
+    for (std::size_t column = 0; column < kPanelWidth; ++column) {
+      float largest = 0;
+      for (std::size_t i = column; i < numbers.size(); i += kPanelWidth)
+        largest = (std::max)(largest, std::abs(static_cast<float>(numbers[i])));
+      const float scale = largest / 127;
+      same = same && scales[column] == scale;
+      for (std::size_t i = column; i < numbers.size(); i += kPanelWidth) {
+        const float whole = scale > 0 ? std::nearbyint(static_cast<float>(numbers[i]) / scale) : 0.0f;
+        same = same && stored[i] == static_cast<std::int8_t>(std::clamp(whole, -127.0f, 127.0f));
+      }
+    }
+    CHECK_MESSAGE(same, "exponent ", exponent);
+    for (const Scalar odd : {std::numeric_limits<Scalar>::infinity(), -std::numeric_limits<Scalar>::infinity(),
+                             std::numeric_limits<Scalar>::quiet_NaN()}) {
+      std::vector<Scalar> faulty = numbers;
+      faulty[engine() % faulty.size()] = odd;
+      CHECK_FALSE(storeElements(faulty.data(), kRows, kPanelWidth, stored.data(), scales.data()));
+    }
+  }
 }
 
 TEST_CASE("kernels: int8 is the nearest multiple of a column's largest magnitude over 127") {

@@ -43,6 +43,18 @@ TEST_CASE("threads: a quota of a control group is rounded up to whole processors
   CHECK(detail::processorsOf("1 9223372036854775807\n") == 1);
 }
 
+TEST_CASE("threads: a list of processors ends with the last of them") {
+  CHECK(detail::endOfList("0\n") == 1);
+  CHECK(detail::endOfList("0-1\n") == 2);
+  CHECK(detail::endOfList("0-3,8-11") == 12);
+  CHECK(detail::endOfList("0-3,8\n") == 9);
+  CHECK(detail::endOfList("0-99999\n") == kNoLimit);
+  for (const std::string_view none : {"", "\n", "-", "0-", "x", "0-x", "3x\n", "0-3 \n", "99999999999"}) {
+    CAPTURE(none);
+    CHECK(detail::endOfList(none) == 0);
+  }
+}
+
 TEST_CASE("threads: what sets no limit, or is no quota, leaves all processors") {
   for (const std::string_view text :
        {"max 100000\n", "-1 100000\n", "0 100000\n", "100000 0\n", "100000 -5\n", "", "\n", " ", "100000", "100000\n",

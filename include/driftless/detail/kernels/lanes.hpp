@@ -81,6 +81,12 @@ EIGEN_STRONG_INLINE Lanes<Scalar> loadLanes(const Element* from) {
   }
 }
 
+/// Sixteen numbers, each cast to a stored type; the files in detail/stored/ have faster ways to the same bits.
+template <class Scalar, class Element>
+EIGEN_STRONG_INLINE void storeLanes(const Scalar* from, Element* to) {
+  for (Eigen::Index i = 0; i < kLanes; ++i) to[i] = static_cast<Element>(from[i]);
+}
+
 #if defined(EIGEN_VECTORIZE_NEON) && defined(__aarch64__)
 /// Four numbers of sixteen bits, at any alignment.
 inline uint16x4_t loadHalves(const void* from) {

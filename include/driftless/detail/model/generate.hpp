@@ -91,10 +91,10 @@ struct Sequence {
 
   /// Chooses the next id by the logits of the last one.
   void advance(std::span<const Scalar> logits, LogitsCheck<Scalar>& check, const GenerateOptions& options,
-               const OnToken& onToken) {
+               Candidates& candidates, const OnToken& onToken) {
     generation.error = check.faultAt(cache->length() - 1, logits);
     if (!generation.error.empty()) return finish(FinishReason::error);
-    const int id = draw(logits, options.sampling, engine);
+    const int id = draw(logits, options.sampling, engine, candidates);
     if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end())
       return finish(FinishReason::stop);
     ids.push_back(id);
@@ -172,7 +172,8 @@ std::vector<Generation> generateTokens(Prompts prompts, const GenerateOptions& o
     for (std::size_t row = 0; row < complete; ++row) {
       detail::Sequence<Scalar>& sequence = running[row];
       const Scalar* const numbers = logits.row(static_cast<Index>(row)).data();
-      sequence.advance({numbers, static_cast<std::size_t>(logits.cols())}, check, options, onToken);
+      sequence.advance({numbers, static_cast<std::size_t>(logits.cols())}, check, options, workspace.step().candidates,
+                       onToken);
       if (sequence.goes_on) continue;
       free.push_back(sequence.cache);
       finish(sequence.prompt, std::move(sequence.generation));

@@ -1,17 +1,21 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <limits>
+#include <numeric>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "driftless/argmax.hpp"
 #include "driftless/detail/kernels/kernels.hpp"
 #include "driftless/detail/kernels/lanes.hpp"
 #include "driftless/detail/messages.hpp"
+#include "driftless/detail/model/candidates.hpp"
+#include "driftless/detail/model/workspace.hpp"
 #include "driftless/error.hpp"
 #include "driftless/sample.hpp"
 
@@ -55,88 +59,147 @@ std::string faultOf(std::span<const Scalar> logits) {
                   static_cast<std::ptrdiff_t>(logits.size()) - nans, " times minus infinity"});
 }
 
-/// A token that may be drawn.
-struct Candidate {
-  double weight;  ///< first the distance from the largest logit, then e to its power
-  int id;
-};
-
 /// The order of likelihood; the lower id goes first on ties.
 inline bool isLikelier(const Candidate& a, const Candidate& b) {
   return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
 }
 
+/// All tokens, by their distances from the largest logit. What is NaN has as little chance as minus infinity.
+template <class Scalar>
+void takeAll(std::span<const Scalar> logits, double largest, double temperature, Candidates& candidates) {
+  candidates.count = static_cast<Index>(logits.size());
+  candidates.makeRoom(candidates.count);
+  double* const distances = candidates.weights.data();
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const double distance = (static_cast<double>(logits[i]) - largest) / temperature;
+    distances[i] = std::isnan(distance) ? -std::numeric_limits<double>::infinity() : distance;
+  }
+  std::iota(candidates.ids.data(), candidates.ids.data() + candidates.count, 0);
+}
+
+/// Leaves the top_k likeliest of all tokens, in order. They are gathered in one pass: whenever too many have come
+/// together, all but that many of them go, and from then on whatever is no likelier than the last of those is passed
+/// over. Minus infinity is passed over from the beginning.
+inline void keepMostLikely(Index top_k, Candidates& candidates) {
+  const Index k = (std::min)(top_k, candidates.count);
+  const Index most = (std::max)(2 * k, Index{512});
+  Candidate* const gathered = candidates.sorted.data();
+  Index count = 0;
+  double bound = -std::numeric_limits<double>::infinity();
+  for (Index i = 0; i < candidates.count; ++i) {
+    const double distance = candidates.weights.data()[i];
+    if (!(distance > bound)) continue;
+    gathered[count++] = {distance, candidates.ids.data()[i]};
+    if (count < most) continue;
+    std::nth_element(gathered, gathered + k - 1, gathered + count, isLikelier);
+    bound = gathered[k - 1].weight;
+    count = k;
+  }
+  std::sort(gathered, gathered + count, isLikelier);
+  candidates.takeSorted((std::min)(count, k));
+}
+
 /// From distances to e to their power, by the library's own series: the standard's differs between platforms.
-inline void toPowers(std::vector<Candidate>& candidates) {
-  double numbers[kLanes];
-  for (std::size_t begin = 0; begin < candidates.size(); begin += kLanes) {
-    const std::size_t count = (std::min)(candidates.size() - begin, static_cast<std::size_t>(kLanes));
-    for (std::size_t i = 0; i < kLanes; ++i) numbers[i] = i < count ? candidates[begin + i].weight : 0;
-    kernels<double>().exponentiate(numbers, kLanes);
-    for (std::size_t i = 0; i < count; ++i) candidates[begin + i].weight = numbers[i];
-  }
+inline void toPowers(Candidates& candidates) {
+  double* const numbers = candidates.weights.data();
+  const Index padded = roundUpToLanes(candidates.count);
+  std::fill(numbers + candidates.count, numbers + padded, 0.0);
+  kernels<double>().exponentiate(numbers, padded);
 }
 
-inline double totalWeight(const std::vector<Candidate>& candidates) {
-  double total = 0;
-  for (const Candidate& candidate : candidates) total += candidate.weight;
-  return total;
+inline double totalWeight(const Candidates& candidates) {
+  return std::accumulate(candidates.weights.data(), candidates.weights.data() + candidates.count, 0.0);
 }
 
-/// The likeliest in order: at most k, and no more than are needed for a weight that is enough. They are mostly few of
-/// many, hence a heap.
-inline std::vector<Candidate> takeLikeliest(std::vector<Candidate> candidates, std::size_t k, double enough) {
-  const auto isLess = [](const Candidate& a, const Candidate& b) { return isLikelier(b, a); };
-  std::make_heap(candidates.begin(), candidates.end(), isLess);
-  std::vector<Candidate> taken;
-  double weight = 0;
-  while (!candidates.empty() && taken.size() < k && weight < enough) {
-    std::pop_heap(candidates.begin(), candidates.end(), isLess);
-    taken.push_back(candidates.back());
-    weight += candidates.back().weight;
-    candidates.pop_back();
+inline constexpr std::uint64_t kBuckets = 4096;
+
+/// Which bucket a weight from 0 to 1 goes to, the likelier the lower: there are 64 down to a half, 64 more down to a
+/// quarter, and so on, for the bits of a positive number grow with it, by as much from each power of two to the next.
+inline std::size_t bucketOf(double weight) {
+  constexpr int kBitsPerBucket = std::numeric_limits<double>::digits - 1 - 6;
+  const std::uint64_t below_one = std::bit_cast<std::uint64_t>(1.0) - std::bit_cast<std::uint64_t>(weight);
+  return static_cast<std::size_t>((std::min)(below_one >> kBitsPerBucket, kBuckets - 1));
+}
+
+/// Leaves those of at least some weight.
+inline void dropLighter(double weight, Candidates& candidates) {
+  double* const weights = candidates.weights.data();
+  int* const ids = candidates.ids.data();
+  Index count = 0;
+  for (Index i = 0; i < candidates.count; ++i) {
+    weights[count] = weights[i];
+    ids[count] = ids[i];
+    if (weights[i] >= weight) ++count;
   }
-  return taken;
+  candidates.count = count;
+}
+
+/// Leaves the likeliest, in order: the fewest whose weight reaches p times that of all. They are mostly few of many:
+/// hence buckets, of which only the first ones are sorted.
+inline void keepNucleus(double p, Candidates& candidates) {
+  const double total = totalWeight(candidates);
+  // Too light to matter even together: they weigh less than 1 - p of all, by more than the sums here are rounded.
+  dropLighter((1 - p - 1e-9) * total / static_cast<double>(candidates.count), candidates);
+
+  const double* const weights = candidates.weights.data();
+  Candidate* const sorted = candidates.sorted.data();
+  int ends[kBuckets] = {};
+  for (Index i = 0; i < candidates.count; ++i) ++ends[bucketOf(weights[i])];
+  std::exclusive_scan(std::begin(ends), std::end(ends), ends, 0);
+  for (Index i = 0; i < candidates.count; ++i)
+    sorted[ends[bucketOf(weights[i])]++] = {weights[i], candidates.ids.data()[i]};
+
+  const double enough = p * total;
+  double reached = 0;
+  Index count = 0;
+  for (const int end : ends) {
+    if (!std::is_sorted(sorted + count, sorted + end, isLikelier)) std::sort(sorted + count, sorted + end, isLikelier);
+    for (; count < end && reached < enough; ++count) reached += sorted[count].weight;
+    if (!(reached < enough)) break;
+  }
+  candidates.takeSorted(count);
 }
 
 /// A number in [0, 1) from one draw, the same from every standard library.
 inline double uniform(std::mt19937_64& engine) { return static_cast<double>(engine() >> 11) * 0x1p-53; }
 
 template <class Scalar>
-int draw(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine) {
+int draw(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine, Candidates& candidates) {
   const int most_likely = argmax(Eigen::Map<const RowVector<Scalar>>(logits.data(), static_cast<Index>(logits.size())));
   if (sampling.temperature == 0) return most_likely;
 
-  std::vector<Candidate> candidates;
-  candidates.reserve(logits.size());
   const double largest = static_cast<double>(logits[static_cast<std::size_t>(most_likely)]);
-  for (std::size_t id = 0; id < logits.size(); ++id) {
-    const double distance = (static_cast<double>(logits[id]) - largest) / sampling.temperature;
-    if (!std::isnan(distance)) candidates.push_back({distance, static_cast<int>(id)});
-  }
-  if (sampling.top_k > 0)
-    candidates = takeLikeliest(std::move(candidates), static_cast<std::size_t>(sampling.top_k),
-                               std::numeric_limits<double>::infinity());
+  takeAll(logits, largest, sampling.temperature, candidates);
+  if (sampling.top_k > 0) keepMostLikely(sampling.top_k, candidates);
   toPowers(candidates);
-  if (sampling.top_p < 1) {
-    const double enough = sampling.top_p * totalWeight(candidates);
-    candidates = takeLikeliest(std::move(candidates), logits.size(), enough);
-  }
+  if (sampling.top_p < 1) keepNucleus(sampling.top_p, candidates);
 
   const double target = uniform(engine) * totalWeight(candidates);
   double reached = 0;
-  for (const Candidate& candidate : candidates) {
-    reached += candidate.weight;
-    if (target < reached) return candidate.id;
+  for (Index i = 0; i < candidates.count; ++i) {
+    reached += candidates.weights.data()[i];
+    if (target < reached) return candidates.ids.data()[i];
   }
   return most_likely;
 }
 
 template <class Scalar>
-int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine) {
+int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine, Candidates& candidates) {
   checkSampling(sampling);
   if (const std::string fault = faultOf(logits); !fault.empty()) raise<ArgumentError>({fault});
-  return draw(logits, sampling, engine);
+  return draw(logits, sampling, engine, candidates);
+}
+
+template <class Scalar>
+int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine) {
+  Candidates candidates;
+  return sample(logits, sampling, engine, candidates);
+}
+
+template <class Scalar>
+int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_64& engine,
+           Workspace<Scalar>& workspace) {
+  return sample(logits, sampling, engine, workspace.step().candidates);
 }
 
 }  // namespace detail

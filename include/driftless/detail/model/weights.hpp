@@ -4,6 +4,7 @@
 #include <atomic>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "driftless/detail/kernels/kernels.hpp"
 #include "driftless/detail/kernels/lanes.hpp"
@@ -78,6 +79,9 @@ struct Packer {
   ComputeType compute;
   ThreadPool& pool;
   Arena& arena;
+  /// Of each thread, for a panel's numbers.
+  std::vector<AlignedBuffer<Scalar>> rooms =
+      std::vector<AlignedBuffer<Scalar>>(static_cast<std::size_t>(pool.threads()));
 
   void pack(const TensorView& tensor, AlignedBuffer<Scalar>& vector) {
     vector = AlignedBuffer<Scalar>(roundUpToLanes(tensor.cols), arena);
@@ -95,8 +99,7 @@ struct Packer {
 
   void pack(const TensorView& tensor, PackedMatrix<Scalar>& matrix) {
     matrix = PackedMatrix<Scalar>(tensor.rows, tensor.cols, stored, compute, arena);
-    packPanels(tensor, matrix, [&](Index column, Index width, Scalar* numbers) {
-      const Index count = (std::min)(width, tensor.cols - column);
+    packPanels(tensor, matrix, [&](Index column, Index count, Index width, Scalar* numbers) {
       bool fits = true;
       for (Index row = 0; row < tensor.rows; ++row)
         fits = readElements(tensor, row, column, count, numbers + row * width) && fits;
@@ -106,27 +109,34 @@ struct Packer {
 
   void pack(const TensorView& tensor, Embedding<Scalar>& embedding) {
     embedding.columns = PackedMatrix<Scalar>(tensor.cols, tensor.rows, stored, compute, arena);
-    packPanels(tensor, embedding.columns, [&](Index token, Index width, Scalar* numbers) {
-      RowVector<Scalar> row(tensor.cols);
+    packPanels(tensor, embedding.columns, [&](Index token, Index count, Index width, Scalar* numbers) {
+      // Some tokens at a time: whole rows are read, whole cache lines are written, and in between they stay near.
+      Matrix<Scalar> rows(kLanes, tensor.cols);
+      Eigen::Map<Matrix<Scalar>> columns(numbers, tensor.cols, width);
       bool fits = true;
-      for (Index i = 0; i < (std::min)(width, tensor.rows - token); ++i) {
-        fits = readElements(tensor, token + i, 0, tensor.cols, row.data()) && fits;
-        for (Index c = 0; c < tensor.cols; ++c) numbers[c * width + i] = row[c];
+      for (Index first = 0; first < count; first += kLanes) {
+        const Index some = (std::min)(kLanes, count - first);
+        for (Index i = 0; i < some; ++i)
+          fits = readElements(tensor, token + first + i, 0, tensor.cols, rows.row(i).data()) && fits;
+        columns.middleCols(first, some) = rows.topRows(some).transpose();
       }
       return fits;
     });
   }
 
-  /// Fills a matrix panel by panel: read(column, width, numbers) writes the numbers of columns [column, column + width)
-  /// to numbers [in, width], which are zero before, and returns whether they fit Scalar.
+  /// Fills a matrix panel by panel: read(column, count, width, numbers) writes the numbers of columns [column, column +
+  /// count) to numbers [in, width], which are zero if that is not all of the width, and returns whether they fit
+  /// Scalar.
   template <class Read>
   void packPanels(const TensorView& tensor, PackedMatrix<Scalar>& matrix, Read read) {
     std::atomic<bool> fits = true;
-    pool.parallelFor(matrix.panels(), [&](Index panel, int) {
-      const Index width = matrix.panelWidth(panel);
-      AlignedBuffer<Scalar> numbers(matrix.in() * width);
-      std::fill_n(numbers.data(), numbers.size(), Scalar(0));
-      const bool fits_scalar = read(matrix.panelColumn(panel), width, numbers.data());
+    pool.parallelFor(matrix.panels(), [&](Index panel, int thread) {
+      const Index column = matrix.panelColumn(panel), width = matrix.panelWidth(panel);
+      const Index count = (std::min)(width, matrix.out() - column);
+      AlignedBuffer<Scalar>& numbers = rooms[static_cast<std::size_t>(thread)];
+      numbers.makeRoom(matrix.in() * width);
+      if (count < width) std::fill_n(numbers.data(), matrix.in() * width, Scalar(0));
+      const bool fits_scalar = read(column, count, width, numbers.data());
       if (!matrix.setPanel(panel, numbers.data()) || !fits_scalar) fits = false;
     });
     if (!fits) raiseBeyondType<Scalar>(tensor, stored);

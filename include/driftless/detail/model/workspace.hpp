@@ -5,6 +5,7 @@
 
 #include "driftless/cache.hpp"
 #include "driftless/detail/kernels/padded_rows.hpp"
+#include "driftless/detail/model/candidates.hpp"
 #include "driftless/detail/model/quantized_rows.hpp"
 #include "driftless/detail/threads/thread_pool.hpp"
 #include "driftless/observer.hpp"
@@ -44,6 +45,7 @@ struct Step {
   WorkspaceVector<Scalar> logits = {};      ///< [V] of one sequence
   AlignedBuffer<Scalar> batch_logits = {};  ///< [B, V] of several, row after row
   std::vector<Chunk<Scalar>> chunks = {};   ///< of a decode step of several
+  Candidates candidates = {};               ///< of a draw from its logits
 
   void tell(Part part) const {
     if (observer != nullptr && observer->part) observer->part(part);
@@ -57,7 +59,8 @@ Workspace<Scalar>::Workspace(Threads threads)
     : threads_(std::move(threads)), step_(new detail::Step<Scalar>{threads_.pool()}) {}
 template <FloatingScalar Scalar>
 Index Workspace<Scalar>::bytes() const {
-  Index bytes = (step_->logits.size() + step_->batch_logits.size()) * static_cast<Index>(sizeof(Scalar));
+  Index bytes = (step_->logits.size() + step_->batch_logits.size()) * static_cast<Index>(sizeof(Scalar)) +
+                step_->candidates.bytes();
   for (const auto* rows :
        {&step_->x, &step_->normed, &step_->qkv, &step_->mixed, &step_->hidden, &step_->scores, &step_->widened,
         &step_->last})

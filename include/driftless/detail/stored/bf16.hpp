@@ -1,8 +1,26 @@
 #pragma once
 
+#include <cstdint>
+#include <cstring>
+
 #include "driftless/detail/kernels/lanes.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
+
+/// The cast in whole numbers, of which compilers do sixteen at once: to the nearest, an even one on ties.
+template <>
+EIGEN_STRONG_INLINE void storeLanes<float, Eigen::bfloat16>(const float* from, Eigen::bfloat16* to) {
+  std::uint32_t bits[kLanes];
+  std::memcpy(bits, from, sizeof bits);
+  for (std::uint32_t& number : bits) {
+    const std::uint32_t nan = (number >> 16 & 0x8000) | 0x7FC0;
+    const std::uint32_t rounded = (number + 0x7FFF + (number >> 16 & 1)) >> 16;
+    number = (number & 0x7FFFFFFF) > 0x7F800000 ? nan : rounded;
+  }
+  std::uint16_t halves[kLanes];
+  for (Eigen::Index i = 0; i < kLanes; ++i) halves[i] = static_cast<std::uint16_t>(bits[i]);
+  std::memcpy(static_cast<void*>(to), halves, sizeof halves);
+}
 
 #if defined(EIGEN_VECTORIZE_AVX512)
 

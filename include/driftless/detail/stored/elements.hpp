@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
@@ -30,8 +31,8 @@ constexpr Packing packingOf(StoredType stored, ComputeType compute) {
 /// From the stored type, known at run time, to the type of its elements: calls visit(std::type_identity<Element>()).
 ///
 /// A stored type is an enumerator in stored_type.hpp, a line here, and a file in this folder that specialises loadLanes
-/// (lanes.hpp) for its elements; and storeElements, if a cast of each number is not all that storing takes. Those that
-/// are not elements in rows have a Packing of their own.
+/// (lanes.hpp) for its elements, and storeLanes if a cast of each is slow; and storeElements, if a cast of each number
+/// is not all that storing takes. Those that are not elements in rows have a Packing of their own.
 template <class Scalar, class Visit>
 auto withElement(StoredType type, Visit visit) {
   switch (type) {
@@ -76,11 +77,20 @@ constexpr bool hasColumnScales(StoredType type) { return type == StoredType::int
 /// As storePanel, for elements that are casts of the numbers.
 template <class Scalar, class Element>
 bool storeElements(const Scalar* values, Index in, Index width, Element* stored, float*) {
-  for (Index i = 0; i < in * width; ++i) {
-    stored[i] = static_cast<Element>(values[i]);
-    if (std::isfinite(values[i]) && !std::isfinite(static_cast<Scalar>(stored[i]))) return false;
+  if constexpr (std::is_same_v<Element, Scalar>) {
+    std::copy_n(values, in * width, stored);
+    return true;
+  } else {
+    using L = Lanes<Scalar>;
+    const L zero = L::broadcast(Scalar(0));
+    L faults = zero;  // NaN where a finite number is stored as infinity: x - x is NaN unless x is finite
+    for (Index i = 0; i < in * width; i += kLanes) {
+      storeLanes(values + i, stored + i);
+      const L number = L::load(values + i), kept = loadLanes<Scalar>(stored + i);
+      faults = faults + selectNaN(number - number, zero, kept - kept);
+    }
+    return !std::isnan(sumOfLanes(faults));
   }
-  return true;
 }
 
 /// Stores a panel's numbers [in, width], and its columns' scales if the type has them. False if one of the numbers is

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "driftless/detail/kernels/lanes.hpp"
 
@@ -19,43 +20,68 @@ inline constexpr int kInt8Shift = 128;
 
 inline namespace DRIFTLESS_VECTORS {
 
-/// Symmetric quantisation without a zero point: a column is its whole numbers times one scale, the column's largest
-/// magnitude over 127. Calls put(row, column, number); false if a number of the panel [in, width] is not finite.
-template <class Scalar, class Put>
-bool roundToInt8(const Scalar* values, Eigen::Index in, Eigen::Index width, float* scales, Put put) {
-  constexpr float kLargest = 127;
-  for (Eigen::Index column = 0; column < width; ++column) {
-    float largest = 0;
-    for (Eigen::Index i = column; i < in * width; i += width) {
-      const float magnitude = std::abs(static_cast<float>(values[i]));
-      if (!std::isfinite(magnitude)) return false;
-      largest = (std::max)(largest, magnitude);
+inline constexpr float kInt8Largest = 127;
+
+/// The scales of int8 columns: a column's largest magnitude over 127. False if a number of the panel [in, width] is not
+/// finite.
+template <class Scalar>
+bool findInt8Scales(const Scalar* values, Eigen::Index in, Eigen::Index width, float* scales) {
+  using L = Lanes<float>;
+  const L zero = L::broadcast(0);
+  L faults = zero;  // NaN where a number is not finite, for only then x - x is NaN
+  std::fill_n(scales, width, 0.0f);
+  for (Eigen::Index row = 0; row < in; ++row)
+    for (Eigen::Index column = 0; column < width; column += kLanes) {
+      const L number = loadLanes<float>(values + row * width + column);
+      const L size = magnitude(number), largest = L::load(scales + column);
+      selectLess(largest, size, size, largest).store(scales + column);
+      faults = faults + (number - number);
     }
-    const float scale = largest / kLargest;
-    for (Eigen::Index row = 0; row < in; ++row) {
-      const float whole = scale > 0 ? std::nearbyint(static_cast<float>(values[row * width + column]) / scale) : 0.0f;
-      put(row, column, static_cast<std::int8_t>(std::clamp(whole, -kLargest, kLargest)));
-    }
-    scales[column] = scale;
-  }
-  return true;
+  for (Eigen::Index column = 0; column < width; ++column) scales[column] /= kInt8Largest;
+  return !std::isnan(sumOfLanes(faults));
 }
 
+/// Sixteen numbers of as many columns, each over its column's scale, rounded to whole numbers; zeros if that is zero.
+EIGEN_STRONG_INLINE void roundToInt8(const Lanes<float>& numbers, const float* scales, std::int8_t* rounded) {
+  using L = Lanes<float>;
+  const L scale = L::load(scales), zero = L::broadcast(0);
+  // Added to a number, it leaves the nearest integer.
+  const L rounder = L::broadcast(1.5f / std::numeric_limits<float>::epsilon());
+  float whole[kLanes];
+  selectLess(zero, scale, (numbers / scale + rounder) - rounder, zero).store(whole);
+  // Two loops, of which compilers do all sixteen at once. A scale that is subnormal may be too small by half.
+  std::int32_t clamped[kLanes];
+  constexpr auto kMost = static_cast<std::int32_t>(kInt8Largest);
+  for (Eigen::Index i = 0; i < kLanes; ++i) clamped[i] = std::clamp(static_cast<std::int32_t>(whole[i]), -kMost, kMost);
+  for (Eigen::Index i = 0; i < kLanes; ++i) rounded[i] = static_cast<std::int8_t>(clamped[i]);
+}
+
+/// Symmetric quantisation without a zero point: a column is its whole numbers times its scale. As storePanel.
 template <class Scalar>
 bool storeElements(const Scalar* values, Eigen::Index in, Eigen::Index width, std::int8_t* stored, float* scales) {
-  return roundToInt8(values, in, width, scales, [=](Eigen::Index row, Eigen::Index column, std::int8_t number) {
-    stored[row * width + column] = number;
-  });
+  if (!findInt8Scales(values, in, width, scales)) return false;
+  for (Eigen::Index row = 0; row < in; ++row)
+    for (Eigen::Index column = 0; column < width; column += kLanes) {
+      const Eigen::Index at = row * width + column;
+      roundToInt8(loadLanes<float>(values + at), scales + column, stored + at);
+    }
+  return true;
 }
 
 /// The same for products in whole numbers: four rows of a column side by side, [in / 4, width, 4], rounded up with rows
 /// of zeros, each number with 128 added to it.
 template <class Scalar>
 bool storeInt8Quads(const Scalar* values, Eigen::Index in, Eigen::Index width, std::byte* quads, float* scales) {
+  if (!findInt8Scales(values, in, width, scales)) return false;
   std::fill_n(quads, roundUpToQuads(in) * width, std::byte{kInt8Shift});
-  return roundToInt8(values, in, width, scales, [=](Eigen::Index row, Eigen::Index column, std::int8_t number) {
-    quads[(row / 4 * width + column) * 4 + row % 4] = static_cast<std::byte>(number + kInt8Shift);
-  });
+  for (Eigen::Index row = 0; row < in; ++row)
+    for (Eigen::Index column = 0; column < width; column += kLanes) {
+      std::int8_t rounded[kLanes];
+      roundToInt8(loadLanes<float>(values + row * width + column), scales + column, rounded);
+      std::byte* const bytes = quads + (row / 4 * width + column) * 4 + row % 4;
+      for (Eigen::Index i = 0; i < kLanes; ++i) bytes[4 * i] = static_cast<std::byte>(rounded[i] + kInt8Shift);
+    }
+  return true;
 }
 
 /// Row `row` of sixteen columns of such a panel.

@@ -20,12 +20,32 @@ namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
 inline constexpr int kMostThreads = 1024;
 
+/// What a small text file holds, up to 64 KiB; nothing if it cannot be read.
+inline std::string smallFile(const std::string& path) {
+  std::FILE* const file = std::fopen(path.c_str(), "r");
+  if (file == nullptr) return {};
+  std::string text(std::size_t{1} << 16, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  return text;
+}
+
+/// One more than the last number of a list such as `0-3,8-11`, up to kMostThreads; 0 if that is not how it ends.
+inline int endOfList(std::string_view list) {
+  const std::size_t end = list.find_last_not_of('\n') + 1, begin = list.find_last_of("-,", end) + 1;
+  int last = 0;
+  const auto read = std::from_chars(list.data() + begin, list.data() + end, last);
+  if (read.ec != std::errc() || read.ptr != list.data() + end || last < 0) return 0;
+  return (std::min)(last, kMostThreads - 1) + 1;
+}
+
 /// Cores, not hyper-threads: two threads on one core share its arithmetic units and gain nothing here. Those of a core
 /// are counted by the first of them.
 inline int physicalCores() {
   const int logical = (std::max)(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int end = endOfList(smallFile("/sys/devices/system/cpu/present"));
   int cores = 0;
-  for (int cpu = 0; cpu < kMostThreads; ++cpu) {
+  for (int cpu = 0; cpu < end; ++cpu) {
     const std::string path = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list";
     std::FILE* const file = std::fopen(path.c_str(), "r");
     if (file == nullptr) continue;  // a core that is offline has none
@@ -43,16 +63,6 @@ inline int allowedProcessors() {
   if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) return (std::max)(1, CPU_COUNT(&allowed));
 #endif
   return kMostThreads;
-}
-
-/// What a small text file holds, up to 64 KiB; nothing if it cannot be read.
-inline std::string smallFile(const std::string& path) {
-  std::FILE* const file = std::fopen(path.c_str(), "r");
-  if (file == nullptr) return {};
-  std::string text(std::size_t{1} << 16, '\0');
-  text.resize(std::fread(text.data(), 1, text.size(), file));
-  std::fclose(file);
-  return text;
 }
 
 /// How many processors `QUOTA PERIOD` amounts to, rounded up: that much time in every period. kMostThreads if it sets
