@@ -59,7 +59,7 @@ void attend(benchmark::State& state, StoredType stored) {
     state.SetIterationTime(clock.seconds);
   }
   const double keys = static_cast<double>(rows * past + rows * (rows + 1) / 2);
-  const Index bytes = 2 * kWidth * (past + rows) * detail::elementSize<float>(stored);
+  const Index bytes = cache.bytes() / cache.capacity() * (past + rows);
   state.counters["FLOP/s"] = Counter(4 * kWidth * keys, Counter::kIsIterationInvariantRate);
   state.counters["bytes/s"] = Counter(static_cast<double>(bytes), Counter::kIsIterationInvariantRate);
 }
@@ -71,5 +71,6 @@ void shapes(benchmark::internal::Benchmark* benchmark) {
 BENCHMARK_CAPTURE(attend, full, StoredType::full)->Apply(shapes);
 BENCHMARK_CAPTURE(attend, f16, StoredType::f16)->Apply(shapes);
 BENCHMARK_CAPTURE(attend, bf16, StoredType::bf16)->Apply(shapes);
+BENCHMARK_CAPTURE(attend, int8, StoredType::int8)->Apply(shapes);
 
 }  // namespace

@@ -64,10 +64,10 @@ long allocationsOf(Run run) {
 
 TEST_CASE("in a workspace, a decode step allocates nothing after the first one") {
   const Parameters<float> parameters = livelyParameters(smallConfig(136, 2, 130, 300, 200));
-  for (const StoredType stored : {StoredType::full, StoredType::f16, StoredType::int8}) {
+  for (const StoredType stored : {StoredType::full, StoredType::f16, StoredType::bf16, StoredType::int8}) {
     CAPTURE(nameOf(stored));
     const Weights<float> weights(parameters, {.stored = stored});
-    ModelCache<float> cache(weights, stored == StoredType::int8 ? StoredType::bf16 : stored);
+    ModelCache<float> cache(weights, stored);
     Workspace<float> workspace{Threads(2)};
     decodeStep(1, 0, weights, cache, workspace);
     CHECK(allocationsOf([&] {

@@ -6,6 +6,7 @@
 #include "driftless/detail/kernels/multiply_add_chains.hpp"
 #include "driftless/detail/kernels/multiply_panel.hpp"
 #include "driftless/detail/kernels/normalize_row.hpp"
+#include "driftless/detail/kernels/scale_row.hpp"
 #include "driftless/detail/kernels/softmax.hpp"
 #include "driftless/detail/stored/elements.hpp"
 
@@ -15,8 +16,8 @@ inline namespace DRIFTLESS_VECTORS {
 /// The kernels as this translation unit compiles them.
 template <class Scalar>
 inline constexpr Kernels<Scalar> kOwnKernels = {
-    multiplyPanel<Scalar>, finishTile<Scalar>, normalizeRow<Scalar>, softmaxNumerators<Scalar>,
-    exponentiate<Scalar>,  storePanel<Scalar>, storeRow<Scalar>,     multiplyAddChains<Scalar>};
+    multiplyPanel<Scalar>, finishTile<Scalar>, normalizeRow<Scalar>, softmaxNumerators<Scalar>, exponentiate<Scalar>,
+    storePanel<Scalar>,    storeRow<Scalar>,   scaleRow<Scalar>,     multiplyAddChains<Scalar>};
 
 }  // namespace DRIFTLESS_VECTORS
 

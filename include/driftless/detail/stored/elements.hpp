@@ -37,7 +37,8 @@ Index elementSize(StoredType type) {
   return withElement<Scalar>(type, [](auto element) { return Index{sizeof(typename decltype(element)::type)}; });
 }
 
-/// Whether elements are whole numbers, to be multiplied by a scale of their column.
+/// Whether elements are whole numbers, to be multiplied by a scale: one of each column of a matrix, one of each head's
+/// key and of its value at each position of a cache.
 constexpr bool isQuantized(StoredType type) { return type == StoredType::int8; }
 
 /// As storePanel, for elements that are casts of the numbers.
@@ -59,12 +60,15 @@ bool storePanel(const Scalar* values, Index in, Index width, StoredType stored, 
   });
 }
 
-/// Stores numbers as a type that is not quantized, `stride` elements apart.
+/// Stores numbers `stride` elements apart, and their scale if the type has one: NaN if one of them is not finite.
 template <class Scalar>
-void storeRow(const Scalar* row, Index count, StoredType stored, std::byte* to, Index stride) {
+void storeRow(const Scalar* row, Index count, StoredType stored, std::byte* to, Index stride, float* scale) {
   withElement<Scalar>(stored, [&]<class Element>(std::type_identity<Element>) {
     Element* const elements = reinterpret_cast<Element*>(to);
-    for (Index i = 0; i < count; ++i) elements[i * stride] = static_cast<Element>(row[i]);
+    if constexpr (std::is_same_v<Element, std::int8_t>)
+      *scale = quantize(row, 1, count, elements, stride);
+    else
+      for (Index i = 0; i < count; ++i) elements[i * stride] = static_cast<Element>(row[i]);
   });
 }
 

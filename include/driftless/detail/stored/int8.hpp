@@ -1,31 +1,46 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "driftless/detail/kernels/lanes.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
 
-/// Symmetric quantisation without a zero point: a column is its whole numbers times one scale, the column's largest
-/// magnitude over 127. False if a number of the panel [in, width] is not finite.
+/// Symmetric quantisation without a zero point: numbers are whole numbers times one scale, which is returned, their
+/// largest magnitude over 127. It is NaN, and the whole numbers are zeros, if one of them is not finite. Strides are in
+/// numbers.
+template <class Scalar>
+EIGEN_STRONG_INLINE float quantize(const Scalar* values, Eigen::Index stride, Eigen::Index count, std::int8_t* stored,
+                                   Eigen::Index stored_stride) {
+  constexpr float kLargest = 127;
+  // The bits of magnitudes are in the order of the magnitudes, with infinity and NaN after all others.
+  std::uint32_t largest_bits = 0;
+  for (Eigen::Index i = 0; i < count; ++i)
+    largest_bits =
+        (std::max)(largest_bits, std::bit_cast<std::uint32_t>(std::abs(static_cast<float>(values[i * stride]))));
+  const float largest = std::bit_cast<float>(largest_bits);
+  const float scale = std::isfinite(largest) ? largest / kLargest : std::numeric_limits<float>::quiet_NaN();
+  if (!(scale > 0)) {
+    for (Eigen::Index i = 0; i < count; ++i) stored[i * stored_stride] = 0;
+    return scale;
+  }
+  for (Eigen::Index i = 0; i < count; ++i) {
+    const float whole = std::nearbyint(static_cast<float>(values[i * stride]) / scale);
+    stored[i * stored_stride] = static_cast<std::int8_t>(std::clamp(whole, -kLargest, kLargest));
+  }
+  return scale;
+}
+
+/// Every column with a scale of its own. False if a number of the panel [in, width] is not finite.
 template <class Scalar>
 bool storeElements(const Scalar* values, Eigen::Index in, Eigen::Index width, std::int8_t* stored, float* scales) {
-  constexpr float kLargest = 127;
   for (Eigen::Index column = 0; column < width; ++column) {
-    float largest = 0;
-    for (Eigen::Index i = column; i < in * width; i += width) {
-      const float magnitude = std::abs(static_cast<float>(values[i]));
-      if (!std::isfinite(magnitude)) return false;
-      largest = (std::max)(largest, magnitude);
-    }
-    const float scale = largest / kLargest;
-    for (Eigen::Index i = column; i < in * width; i += width) {
-      const float whole = scale > 0 ? std::nearbyint(static_cast<float>(values[i]) / scale) : 0.0f;
-      stored[i] = static_cast<std::int8_t>(std::clamp(whole, -kLargest, kLargest));
-    }
-    scales[column] = scale;
+    scales[column] = quantize(values + column, width, in, stored + column, width);
+    if (!std::isfinite(scales[column])) return false;
   }
   return true;
 }
