@@ -2,6 +2,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "matrices.hpp"
@@ -15,12 +16,13 @@ using benchmark::Counter;
 
 constexpr Index kHeads = 12, kHeadSize = 64, kWidth = kHeads * kHeadSize;
 
-Attention<float> makeAttention() {
-  return {{bench::makeMatrix(kWidth, 3 * kWidth, StoredType::full), RowVector<float>::Zero(3 * kWidth)},
-          {bench::makeMatrix(kWidth, kWidth, StoredType::full), RowVector<float>::Zero(kWidth)},
-          kHeads,
-          0.125f};
+Linear<float> makeLinear(Index out) {
+  Linear<float> linear{bench::makeMatrix(kWidth, out, StoredType::full), detail::AlignedBuffer<float>(out)};
+  std::fill_n(linear.bias.data(), out, 0.0f);
+  return linear;
 }
+
+Attention<float> makeAttention() { return {makeLinear(3 * kWidth), makeLinear(kWidth), kHeads, 0.125f}; }
 
 /// Times attention alone, which begins when the linear layer before it is done.
 struct AttentionClock {
