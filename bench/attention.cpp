@@ -2,6 +2,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "matrices.hpp"
@@ -15,12 +16,13 @@ using benchmark::Counter;
 
 constexpr Index kHeads = 12, kHeadSize = 64, kWidth = kHeads * kHeadSize;
 
-Attention<float> makeAttention() {
-  return {{bench::makeMatrix(kWidth, 3 * kWidth, StoredType::full), RowVector<float>::Zero(3 * kWidth)},
-          {bench::makeMatrix(kWidth, kWidth, StoredType::full), RowVector<float>::Zero(kWidth)},
-          kHeads,
-          0.125f};
+Linear<float> makeLinear(Index out) {
+  Linear<float> linear{bench::makeMatrix(kWidth, out, StoredType::full), detail::AlignedBuffer<float>(out)};
+  std::fill_n(linear.bias.data(), out, 0.0f);
+  return linear;
 }
+
+Attention<float> makeAttention() { return {makeLinear(3 * kWidth), makeLinear(kWidth), kHeads, 0.125f}; }
 
 /// Times attention alone, which begins when the linear layer before it is done.
 struct AttentionClock {
@@ -59,7 +61,7 @@ void attend(benchmark::State& state, StoredType stored) {
     state.SetIterationTime(clock.seconds);
   }
   const double keys = static_cast<double>(rows * past + rows * (rows + 1) / 2);
-  const Index bytes = 2 * kWidth * (past + rows) * detail::elementSize<float>(stored);
+  const Index bytes = cache.bytes() / cache.capacity() * (past + rows);
   state.counters["FLOP/s"] = Counter(4 * kWidth * keys, Counter::kIsIterationInvariantRate);
   state.counters["bytes/s"] = Counter(static_cast<double>(bytes), Counter::kIsIterationInvariantRate);
 }
@@ -71,5 +73,6 @@ void shapes(benchmark::internal::Benchmark* benchmark) {
 BENCHMARK_CAPTURE(attend, full, StoredType::full)->Apply(shapes);
 BENCHMARK_CAPTURE(attend, f16, StoredType::f16)->Apply(shapes);
 BENCHMARK_CAPTURE(attend, bf16, StoredType::bf16)->Apply(shapes);
+BENCHMARK_CAPTURE(attend, int8, StoredType::int8)->Apply(shapes);
 
 }  // namespace

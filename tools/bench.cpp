@@ -274,9 +274,9 @@ void writeFigures(std::ostream& out, const std::vector<Figure>& figures, double 
 std::string table(const BenchCommand& command, const Results& results) {
   std::ostringstream out;
   out << std::fixed << command.model.name() << ", weights " << command.model.weights << ", computed in "
-      << command.model.compute << ", cache " << command.model.cache << ", threads " << results.threads << "; sequences " << command.batch << ", prompt "
-      << results.workload.prompt_tokens << ", generated " << command.max_tokens << "; repeats "
-      << results.repeats.size() << "\n";
+      << command.model.compute << ", cache " << command.model.cache << ", threads " << results.threads << "; sequences "
+      << command.batch << ", prompt " << results.workload.prompt_tokens << ", generated " << command.max_tokens
+      << "; repeats " << results.repeats.size() << "\n";
   writeHeading(out, "", {"median", "min", "max"});
   writeFigures(out, figures(results, speedsOf), 1);
   writeHeading(out, "a prefill");

@@ -98,7 +98,7 @@ void addStoredTypes(CLI::App& command, ModelOptions& model) {
       ->check(CLI::IsMember({"f32", "int8"}));
   command.add_option("--cache", model.cache, "What keys and values are stored as")
       ->capture_default_str()
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}));
 }
 
 void addFileOptions(CLI::App& command, ModelOptions& model) {

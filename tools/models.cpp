@@ -21,9 +21,7 @@ StoredType storedTypeNamed(const std::string& name) {
   return static_cast<StoredType>(found - std::ranges::begin(kStoredTypeNames));
 }
 
-ComputeType computeTypeNamed(const std::string& name) {
-  return name == "int8" ? ComputeType::int8 : ComputeType::full;
-}
+ComputeType computeTypeNamed(const std::string& name) { return name == "int8" ? ComputeType::int8 : ComputeType::full; }
 
 struct Preset {
   const char* name;

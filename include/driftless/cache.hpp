@@ -23,7 +23,8 @@ inline void checkNewLength(Index length, Index longest) {
 }  // namespace detail
 
 /// The keys and values of one layer: a row [C] of each for every position so far, as c_attn computed them,
-/// rounded to the stored type.
+/// rounded to the stored type. As int8, each head's key and each head's value [D] has a scale of its own at every
+/// position; if one of its numbers is infinite or NaN, all of them are NaN.
 template <FloatingScalar Scalar>
 class LayerCache {
  public:
@@ -36,9 +37,9 @@ class LayerCache {
   Index heads() const { return n_head_; }        ///< H
   Index headSize() const { return head_size_; }  ///< D
   StoredType stored() const { return stored_; }  ///< what keys and values are stored as
-  Index bytes() const { return data_.size(); }   ///< what they and their padding take in memory
+  Index bytes() const { return data_.size(); }   ///< what they, their scales and padding take in memory
 
-  /// [length, C]: the keys, heads side by side, in the order of positions.
+  /// [length, C]: the keys as they are stored, heads side by side, in the order of positions.
   Matrix<Scalar> keys() const;
   /// [length, C]: the values, likewise.
   Matrix<Scalar> values() const;
@@ -82,7 +83,7 @@ class ModelCache {
   Index capacity() const { return layers_.empty() ? 0 : layers_.front().capacity(); }
   /// How many layers, L.
   Index layers() const { return static_cast<Index>(layers_.size()); }
-  /// What keys, values and their padding take in memory, in all layers.
+  /// What keys, values, their scales and padding take in memory, in all layers.
   Index bytes() const { return layers_.empty() ? 0 : layers() * layers_.front().bytes(); }
 
   /// Valid for as long as the cache lives, or what it is moved to. Throws ArgumentError if there is no such layer.

@@ -14,7 +14,7 @@ enum class StoredType {
   full,  ///< Scalar itself: nothing is rounded
   f16,   ///< IEEE half precision
   bf16,  ///< the upper half of a float
-  int8,  ///< whole numbers with one scale per column of a matrix; for weights only
+  int8,  ///< whole numbers with one scale per column of a matrix, or per head and position of keys and of values
   int4   ///< whole numbers from -8 to 7 with one f16 scale for every 32 inputs of a column; for weights only
 };
 

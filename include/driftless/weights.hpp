@@ -77,10 +77,10 @@ struct CheckpointOptions {
 
 /// How a model is brought into memory.
 struct LoadOptions {
-  StoredType stored = StoredType::full;  ///< what the matrices are stored as; vectors and wpe are always full
+  StoredType stored = StoredType::full;     ///< what the matrices are stored as; vectors and wpe are always full
   ComputeType compute = ComputeType::full;  ///< what products with them are computed in
-  Threads threads = Threads();           ///< they pack the matrices, and run steps that are given no workspace
-  CheckpointOptions checkpoint = {};     ///< how its files are read
+  Threads threads = Threads();              ///< they pack the matrices, and run steps that are given no workspace
+  CheckpointOptions checkpoint = {};        ///< how its files are read
 };
 
 /// A GPT-2 packed for multiplication, under the checkpoints' names: the model that every step runs on. Not to be

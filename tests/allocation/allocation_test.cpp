@@ -70,11 +70,12 @@ TEST_CASE("in a workspace, a decode step allocates nothing after the first one")
   const Parameters<float> parameters = livelyParameters(smallConfig(136, 2, 130, 300, 200));
   for (const auto& [stored, compute] :
        {std::pair(StoredType::full, ComputeType::full), std::pair(StoredType::f16, ComputeType::full),
-        std::pair(StoredType::int8, ComputeType::full), std::pair(StoredType::int8, ComputeType::int8),
-        std::pair(StoredType::int4, ComputeType::full), std::pair(StoredType::int4, ComputeType::int8)}) {
+        std::pair(StoredType::bf16, ComputeType::full), std::pair(StoredType::int8, ComputeType::full),
+        std::pair(StoredType::int8, ComputeType::int8), std::pair(StoredType::int4, ComputeType::full),
+        std::pair(StoredType::int4, ComputeType::int8)}) {
     INFO(nameOf(stored) << " computed in " << nameOf(compute));
     const Weights<float> weights(parameters, {.stored = stored, .compute = compute});
-    ModelCache<float> cache(weights, stored == StoredType::int8 ? StoredType::bf16 : stored);
+    ModelCache<float> cache(weights, stored == StoredType::int4 ? StoredType::int8 : stored);
     Workspace<float> workspace{Threads(2)};
     decodeStep(1, 0, weights, cache, workspace);
     CHECK(allocationsOf([&] {

@@ -3,7 +3,7 @@
 // between routes ends the program with status 1.
 //
 // logits_hash odd        models of awkward shapes with random weights
-// logits_hash quantized  the same with weights of 8 and of 4 bits, and with products in whole numbers
+// logits_hash quantized  the same with weights of 8 and of 4 bits, caches of 8, and products in whole numbers
 // logits_hash DIRECTORY  a 64-token greedy generation by the checkpoint there
 
 #include <bit>
@@ -49,8 +49,9 @@ void expectSameBits(const RowVector<Scalar>& a, const RowVector<Scalar>& b, cons
 
 /// Feeds ids one by one, hashing all logits, and checks them against a single prefill and one in pieces of five.
 template <class Scalar>
-void hashSequence(const std::vector<int>& ids, const Weights<Scalar>& weights, BitHash& hash) {
-  ModelCache<Scalar> decoded(weights), whole(weights), pieces(weights);
+void hashSequence(const std::vector<int>& ids, const Weights<Scalar>& weights, BitHash& hash,
+                  StoredType cache = StoredType::full) {
+  ModelCache<Scalar> decoded(weights, cache), whole(weights, cache), pieces(weights, cache);
   Workspace<Scalar> workspace;
   const auto all = prefillLogits(std::span<const int>(ids), weights, whole);
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -64,7 +65,8 @@ void hashSequence(const std::vector<int>& ids, const Weights<Scalar>& weights, B
 }
 
 template <class Scalar>
-void hashRandomModel(const Config& config, bool has_lm_head, BitHash& hash, const LoadOptions& options = {}) {
+void hashRandomModel(const Config& config, bool has_lm_head, BitHash& hash, const LoadOptions& options = {},
+                     StoredType cache = StoredType::full) {
   auto parameters = driftless::randomParameters<Scalar>(config, 1, has_lm_head);
   // Weights large enough that scores and activations leave the flat middle of exp and GELU.
   forEachTensor(parameters, [](const std::string& name, auto& tensor, Index, Index) {
@@ -72,7 +74,7 @@ void hashRandomModel(const Config& config, bool has_lm_head, BitHash& hash, cons
   });
   std::vector<int> ids;
   for (Index i = 0; i < config.n_positions; ++i) ids.push_back(static_cast<int>(i * 37 % config.vocab_size));
-  hashSequence(ids, Weights<Scalar>(parameters, options), hash);
+  hashSequence(ids, Weights<Scalar>(parameters, options), hash, cache);
 }
 
 Config shape(Index C, Index H, Index n_inner, Index V, Index N, Activation activation) {
@@ -100,9 +102,9 @@ void hashQuantizedModels(BitHash& hash) {
   for (const LoadOptions& options :
        {LoadOptions{.stored = StoredType::int8, .compute = ComputeType::int8}, LoadOptions{.stored = StoredType::int4},
         LoadOptions{.stored = StoredType::int4, .compute = ComputeType::int8}}) {
-    hashRandomModel<float>(shape(20, 5, 12, 259, 16, Activation::gelu_new), false, hash, options);
-    hashRandomModel<float>(shape(130, 2, 71, 77, 40, Activation::gelu_new), true, hash, options);
-    hashRandomModel<double>(shape(36, 2, 17, 50, 66, Activation::gelu), true, hash, options);
+    hashRandomModel<float>(shape(20, 5, 12, 259, 16, Activation::gelu_new), false, hash, options, StoredType::int8);
+    hashRandomModel<float>(shape(130, 2, 71, 77, 40, Activation::gelu_new), true, hash, options, StoredType::int8);
+    hashRandomModel<double>(shape(36, 2, 17, 50, 66, Activation::gelu), true, hash, options, StoredType::int8);
   }
 }
 

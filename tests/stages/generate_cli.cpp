@@ -297,7 +297,8 @@ TEST_SUITE("generate-cli") {
     const std::string model = directory.path().string();
     const auto check = [&](const std::string& expected) {
       for (const std::string weights : {"f32", "f16", "bf16", "int8", "int4"}) {
-        const Words options = {"-m", model, "--weights", weights, "-n", "3"};
+        const std::string cache = weights == "int4" ? "int8" : weights;
+        const Words options = {"-m", model, "--weights", weights, "--cache", cache, "-n", "3"};
         const Words generate = Words{"generate", "--ids", "1,2", "--output", "ids"} + options;
         const std::string error = "logits at position 1: " + expected;
         checkError(runProgram(generate), error);
@@ -521,7 +522,7 @@ TEST_SUITE("generate-cli") {
     CHECK(outputWith("f32", "f32") == golden.at("output_text"));
     CHECK(outputWith("f16", "f32") == golden.at("output_text"));
     for (const std::string weights : {"bf16", "int8", "int4"})
-      for (const std::string cache : {"f16", "bf16"}) CHECK(!outputWith(weights, cache).empty());
+      for (const std::string cache : {"f16", "bf16", "int8"}) CHECK(!outputWith(weights, cache).empty());
   }
 
   TEST_CASE("--prompts: every line's output is that of a run alone, in the order of the lines") {
@@ -640,7 +641,7 @@ TEST_SUITE("generate-cli") {
 
   TEST_CASE("verify compares every stored type with itself") {
     for (const std::string weights : {"f32", "f16", "bf16", "int8", "int4"}) {
-      for (const std::string cache : {"f32", "f16", "bf16"}) {
+      for (const std::string cache : {"f32", "f16", "bf16", "int8"}) {
         INFO(weights << " " << cache);
         const json result = jsonOf({"verify", "The king", "-n", "8", "--json", "--weights", weights, "--cache", cache});
         CHECK(result.at("steps") == 8);
@@ -822,7 +823,7 @@ TEST_SUITE("generate-cli") {
         {{"generate", "--ids", "1,2048"}, "expected token ids from 0 to 2047, got 2048 at index 1"},
         {{"generate", "--ids", commaSeparated(Ids(513, 1))}, "expected at most 512"},
         {{"generate", "a", "--weights", "q4"}, "--weights: q4 not in {f32,f16,bf16,int8,int4}"},
-        {{"generate", "a", "--cache", "int8"}, "--cache: int8 not in {f32,f16,bf16}"},
+        {{"generate", "a", "--cache", "int4"}, "--cache: int4 not in {f32,f16,bf16,int8}"},
         {{"generate", "a", "--prompts", "-"}, "excludes --prompts"},
         {{"generate", "--ids", "1", "--prompts", "-"}, "excludes --"},
         {{"generate", "--prompts", "-", "--output", "ids"}, "--prompts writes JSON Lines"},

@@ -30,8 +30,8 @@ const Weights<float>& batchWeights() {
 }
 
 /// Logits [T, V] of a sequence run alone.
-Matrix<float> alone(const std::vector<int>& ids) {
-  ModelCache<float> cache(batchWeights());
+Matrix<float> alone(const std::vector<int>& ids, StoredType stored = StoredType::full) {
+  ModelCache<float> cache(batchWeights(), stored);
   Workspace<float> workspace(Threads(1));
   return prefillLogits(ids, batchWeights(), cache, workspace);
 }
@@ -49,10 +49,11 @@ TEST_CASE("batch: prompts of different lengths, prefilled together and decoded t
     for (int i = 0; i < 9; ++i) {
       lengths.push_back(static_cast<std::size_t>(1 + i * 14));
       sequences.push_back(promptOf(131, i));
-      caches.emplace_back(weights);
+      caches.emplace_back(weights, static_cast<StoredType>(i % 4));  // of every type
     }
     std::vector<Matrix<float>> expected;
-    for (const std::vector<int>& sequence : sequences) expected.push_back(alone(sequence));
+    for (std::size_t i = 0; i < sequences.size(); ++i)
+      expected.push_back(alone(sequences[i], static_cast<StoredType>(i % 4)));
     for (std::size_t i = 0; i < sequences.size(); ++i)
       chunks.push_back({std::span(sequences[i]).first(lengths[i]), &caches[i]});
     const MatrixView<float> first = prefill(chunks, weights, workspace);

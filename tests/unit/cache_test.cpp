@@ -168,7 +168,10 @@ TEST_CASE("cache: it takes no more than twice the memory of the pages in use") {
 
 TEST_CASE("cache: truncate and clone") {
   const Weights<float> weights(livelyParameters(oddConfig()));
-  ModelCache<float> cache(weights);
+  StoredType stored{};
+  SUBCASE("full") { stored = StoredType::full; }
+  SUBCASE("int8") { stored = StoredType::int8; }
+  ModelCache<float> cache(weights, stored);
   const std::vector<int> ids = someIds(9, 259);
   prefill(std::span<const int>(ids), weights, cache);
   CHECK_THROWS_WITH_AS(cache.truncate(10), "truncate: expected a length from 0 to 9, got 10", ArgumentError);
@@ -176,11 +179,14 @@ TEST_CASE("cache: truncate and clone") {
   const Matrix<float> keys = cache.layer(2).keys();
   CHECK(keys.rows() == 9);
   CHECK(keys.cols() == 20);
+  const Matrix<float> values = cache.layer(2).values();
   ModelCache<float> copy = cache.clone();
   cache.truncate(4);
   CHECK(cache.layer(2).keys() == keys.topRows(4));
   CHECK(copy.length() == 9);
   CHECK(copy.layer(2).keys() == keys);
+  CHECK(copy.layer(2).values() == values);
+  CHECK(copy.bytes() == cache.bytes());
   cache.reset();
   CHECK(cache.length() == 0);
   CHECK(cache.layer(0).values().rows() == 0);

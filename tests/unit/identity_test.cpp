@@ -22,8 +22,9 @@ namespace {
 
 /// The logits after every prefix of ids, from a cache that saw one token at a time.
 template <class Scalar>
-std::vector<RowVector<Scalar>> decodedLogits(const std::vector<int>& ids, const Weights<Scalar>& weights) {
-  ModelCache<Scalar> cache(weights);
+std::vector<RowVector<Scalar>> decodedLogits(const std::vector<int>& ids, const Weights<Scalar>& weights,
+                                             StoredType stored = StoredType::full) {
+  ModelCache<Scalar> cache(weights, stored);
   Workspace<Scalar> workspace;
   std::vector<RowVector<Scalar>> logits;
   for (std::size_t i = 0; i < ids.size(); ++i)
@@ -138,24 +139,38 @@ TEST_CASE("identity: sequences that take turns do not see each other") {
 }
 
 TEST_CASE("identity: a cache that was cloned, truncated and refilled, or reset goes on with the same bits") {
-  const Weights<float> weights(livelyParameters(smallConfig(24, 3, 50, 90, 140)));
-  const std::vector<int> ids = someIds(130, 90);
-  const auto expected = decodedLogits(ids, weights);
+  // Id 89, which is not among the others, leaves keys, values and scales of NaN.
+  Parameters<float> parameters = livelyParameters(smallConfig(24, 3, 50, 90, 140), true);
+  parameters.wte.row(89).setConstant(std::numeric_limits<float>::quiet_NaN());
+  const Weights<float> weights(parameters);
+  const std::vector<int> ids = someIds(130, 89);
+  StoredType stored{};
+  SUBCASE("full") { stored = StoredType::full; }
+  SUBCASE("bf16") { stored = StoredType::bf16; }
+  SUBCASE("int8") { stored = StoredType::int8; }
+  const auto expected = decodedLogits(ids, weights, stored);
   const auto rest = [&](ModelCache<float>& cache) -> RowVector<float> {
     return prefill(std::span<const int>(ids).subspan(static_cast<std::size_t>(cache.length())), weights, cache);
   };
-  ModelCache<float> cache(weights);
+  ModelCache<float> cache(weights, stored);
   prefill(std::span<const int>(ids).first(70), weights, cache);
   ModelCache branch = cache.clone();
   prefill(std::span<const int>(std::vector<int>(60, 5)), weights, cache);
   checkSameBits(rest(branch), expected.back(), "clone");
-  for (const Index length : {128, 127, 65, 64, 63, 16, 1, 0}) {
-    branch.truncate(length);
-    const std::vector<int> other(static_cast<std::size_t>(130 - length), 8);
-    prefill(std::span<const int>(other), weights, branch);
-    branch.truncate(length);
-    checkSameBits(rest(branch), expected.back(), "truncated to " + std::to_string(length));
-  }
+  CHECK(expected.back().allFinite());
+  for (const Index length : {128, 127, 65, 64, 63, 16, 1, 0})
+    for (const int id : {8, 89}) {
+      branch.truncate(length);
+      const std::vector<int> other(static_cast<std::size_t>(130 - length), id);
+      CHECK(prefill(std::span<const int>(other), weights, branch).hasNaN() == (id == 89));
+      branch.truncate(length);
+      for (Index position = length; position < 130; ++position)
+        checkSameBits(decodeStep(ids[static_cast<std::size_t>(position)], position, weights, branch),
+                      expected[static_cast<std::size_t>(position)],
+                      "truncated to " + std::to_string(length) + ", position " + std::to_string(position));
+      branch.truncate(length);
+      checkSameBits(rest(branch), expected.back(), "truncated to " + std::to_string(length));
+    }
   cache.reset();
   checkSameBits(rest(cache), expected.back(), "reset");
 }

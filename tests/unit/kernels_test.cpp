@@ -113,8 +113,8 @@ TEST_CASE_TEMPLATE(
   for (const Index in : {1, 2, 20, 63})
     for (const Index out : {1, 15, 16, 17, 63, 64, 65, 80, 130, 200})
       for (const Index rows : {1, 2, 5, 6, 7, 12, 100})
-        for (const StoredType stored : {StoredType::full, StoredType::f16, StoredType::bf16, StoredType::int8,
-                                        StoredType::int4}) {
+        for (const StoredType stored :
+             {StoredType::full, StoredType::f16, StoredType::bf16, StoredType::int8, StoredType::int4}) {
           if (stored != StoredType::full && rows != 1 && rows != 5 && rows != 7) continue;
           INFO("in " << in << ", out " << out << ", rows " << rows << ", stored as " << nameOf(stored));
           PaddedRows<Scalar> x(rows, in);
@@ -374,6 +374,58 @@ TEST_CASE("kernels: int8 is the nearest multiple of a column's largest magnitude
   CHECK(whole(2, 0) == 64);  // 63.5, to even
   CHECK(matrix.scales()[1] == 0.0f);
   CHECK(whole.col(1).isZero(0));
+}
+
+TEST_CASE_TEMPLATE("kernels: a row stored as int8 is the nearest multiple of its largest magnitude over 127", Scalar,
+                   float, double) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kMax = std::numeric_limits<float>::max(), kTiny = std::numeric_limits<float>::denorm_min();
+  using Bytes = std::vector<std::int8_t>;
+  // Stored `stride` apart, between bytes that must stay.
+  const auto check = [&](const std::vector<float>& numbers, const Bytes& expected, float expected_scale) {
+    const std::vector<Scalar> row(numbers.begin(), numbers.end());
+    for (const Index stride : {Index{1}, kPanelWidth}) {
+      Bytes stored(numbers.size() * static_cast<std::size_t>(stride), 99), all = stored;
+      for (std::size_t i = 0; i < expected.size(); ++i) all[i * static_cast<std::size_t>(stride)] = expected[i];
+      float scale = -1;
+      kOwnKernels<Scalar>.store_row(row.data(), static_cast<Index>(row.size()), StoredType::int8,
+                                    reinterpret_cast<std::byte*>(stored.data()), stride, &scale);
+      CHECK(stored == all);
+      CHECK((std::isnan(expected_scale) ? std::isnan(scale) : scale == expected_scale));
+    }
+  };
+  check({1, -254, 127, -127, 3, 5}, {0, -127, 64, -64, 2, 2}, 2);  // ties to even
+  check({0, -0.0f, 0}, {0, 0, 0}, 0);
+  check({0.25f}, {127}, 0.25f / 127);
+  check({kMax, -kMax, kMax / 4}, {127, -127, 32}, kMax / 127);
+  check({kTiny, -kTiny, 0}, {0, 0, 0}, 0);                                   // the scale is too small for a float
+  check({127 * kTiny, -200 * kTiny, kTiny}, {64, -100, 0}, 2 * kTiny);       // 63.5 and 0.5 to even
+  check({254 * kTiny, 255 * kTiny, -2 * kTiny}, {127, 127, -1}, 2 * kTiny);  // 127.5 would be 128
+  for (const float bad : {kInfinity, -kInfinity, kNaN, -kNaN}) {
+    check({bad}, {0}, kNaN);
+    check({1, 2, bad, 3}, {0, 0, 0, 0}, kNaN);
+  }
+  std::vector<float> long_row(101, 0.25f);
+  long_row.back() = -1;
+  Bytes long_bytes(101, 32);
+  long_bytes.back() = -127;
+  check(long_row, long_bytes, 1.0f / 127);
+}
+
+TEST_CASE_TEMPLATE("kernels: a row times scales is one rounded product each", Scalar, float, double) {
+  std::mt19937 engine(11);
+  for (const Index count : {16, 48, 64}) {
+    std::vector<Scalar> row(static_cast<std::size_t>(count) + 1, Scalar(7));
+    std::vector<float> scales(static_cast<std::size_t>(count));
+    std::vector<Scalar> expected = row;
+    for (std::size_t i = 0; i < scales.size(); ++i) {
+      row[i] = static_cast<Scalar>(randomFloat(engine)) / 3;
+      scales[i] = randomFloat(engine);
+      expected[i] = row[i] * static_cast<Scalar>(scales[i]);
+    }
+    kOwnKernels<Scalar>.scale_row(row.data(), count, scales.data());
+    CHECK(row == expected);
+  }
 }
 
 TEST_CASE("kernels: a column of a packed matrix, added to a vector") {

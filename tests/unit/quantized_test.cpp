@@ -166,8 +166,7 @@ TEST_CASE_TEMPLATE(
                 const Scalar scale = stored == StoredType::int4 ? int4Scale(matrix, first, c) : Scalar(1);
                 std::int64_t sum = 0;
                 for (Index k = first; k < end; ++k)
-                  if (scale != 0)
-                    sum += row.values[static_cast<std::size_t>(k)] * std::llround(weights(k, c) / scale);
+                  if (scale != 0) sum += row.values[static_cast<std::size_t>(k)] * std::llround(weights(k, c) / scale);
                 value = stored == StoredType::int4 ? std::fma(static_cast<Scalar>(sum), scale, value)
                                                    : static_cast<Scalar>(sum);
               }
@@ -268,7 +267,8 @@ TEST_CASE("int4: groups of zeros, of hardly more, and numbers that are beyond it
 
   Arena arena(PackedMatrix<float>::bytesFor(64, 16, StoredType::int4, ComputeType::full));
   PackedMatrix<float> matrix(64, 16, StoredType::int4, ComputeType::full, arena);
-  for (const float bad : {270'000.0f, -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+  for (const float bad :
+       {270'000.0f, -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     numbers(63, 15) = bad;
     CHECK_FALSE(matrix.setPanel(0, numbers.data()));
   }

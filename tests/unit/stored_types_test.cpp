@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "driftless/attention.hpp"
 #include "driftless/forward.hpp"
 #include "driftless/stored_type.hpp"
 #include "support/fixtures.hpp"
@@ -57,6 +58,35 @@ void checkIdentity(const StoredTypes& types, bool has_lm_head) {
   CHECK(steps.layer(2).values() == pieces.layer(2).values());
 }
 
+/// A row's heads of D numbers each, as whole numbers times the head's largest magnitude over 127, and back.
+RowVector<double> quantizedAndBack(const RowVector<double>& row, Index D) {
+  RowVector<double> result(row.size());
+  for (Index first = 0; first < row.size(); first += D) {
+    const Eigen::RowVectorXf head = row.segment(first, D).cast<float>();
+    const float scale = head.cwiseAbs().maxCoeff() / 127;
+    for (Index d = 0; d < D; ++d) {
+      const double whole = scale == 0 ? 0 : std::nearbyint(head[d] / scale);
+      CHECK(std::abs(whole) <= 127);
+      result[first + d] = whole * static_cast<double>(scale);
+    }
+  }
+  return result;
+}
+
+/// Causal attention of the queries of qkv [T, 3C] to these keys and values [T, C], in plain Eigen: [T, C].
+Matrix<double> plainAttention(const Matrix<double>& qkv, const Matrix<double>& keys, const Matrix<double>& values,
+                              Index D) {
+  Matrix<double> mixed = Matrix<double>::Zero(keys.rows(), keys.cols());
+  for (Index first = 0; first < keys.cols(); first += D)
+    for (Index t = 0; t < keys.rows(); ++t) {
+      const RowVector<double> scores =
+          qkv.row(t).segment(first, D) * keys.block(0, first, t + 1, D).transpose() / std::sqrt(static_cast<double>(D));
+      const RowVector<double> numerators = (scores.array() - scores.maxCoeff()).exp();
+      mixed.row(t).segment(first, D) = numerators / numerators.sum() * values.block(0, first, t + 1, D);
+    }
+  return mixed;
+}
+
 /// Perplexity of the held-out tale under a model whose weights and cache are stored in these types.
 double talePerplexity(const Parameters<float>& parameters, const StoredTypes& types) {
   const Weights<float> weights(parameters, {.stored = types.weights, .compute = types.compute});
@@ -84,18 +114,20 @@ TEST_CASE("stored types: each keeps the identity contract against itself") {
                                    {int8, full},
                                    {full, f16},
                                    {full, bf16},
+                                   {full, int8},
                                    {int8, f16},
                                    {f16, bf16},
+                                   {int8, int8},
                                    {int4, full},
                                    {int8, full, ComputeType::int8},
-                                   {int4, f16, ComputeType::int8}})
+                                   {int4, int8, ComputeType::int8}})
     for (const bool has_lm_head : {false, true}) checkIdentity<float>(types, has_lm_head);
 }
 
 TEST_CASE("stored types: each keeps the identity contract in double precision") {
   for (const StoredType type : kAllStoredTypes) {
     checkIdentity<double>({type, full}, false);
-    if (type != int8 && type != int4) checkIdentity<double>({full, type}, true);
+    if (type != int4) checkIdentity<double>({full, type}, true);
   }
   for (const StoredType type : {int8, int4}) checkIdentity<double>({type, full, ComputeType::int8}, true);
 }
@@ -115,13 +147,72 @@ TEST_CASE("stored types: what they take in memory") {
   const Weights<float> weights(parameters);
   CHECK(ModelCache<float>(weights).bytes() == 4 * 2 * 64 * 128);
   CHECK(ModelCache<float>(weights, f16).bytes() == 2 * 2 * 64 * 128);
+  CHECK(ModelCache<float>(weights, int8).bytes() == 2 * 64 * 128 + 4 * 2 * 4 * 128);
 }
 
-TEST_CASE("stored types: int8 is for weights only") {
+TEST_CASE_TEMPLATE("stored types: attention to int8 keys and values is plain attention to what they stand for", Scalar,
+                   float, double) {
+  for (const Config& config :
+       {smallConfig(20, 5, 12, 259, 16), smallConfig(136, 2, 130, 300, 131), smallConfig(128, 2, 16, 16, 70)}) {
+    const Index C = config.n_embd, D = config.headSize(), T = config.n_positions;
+    INFO("C = " << C << ", D = " << D);
+    const Parameters<Scalar> parameters = livelyParameters<Scalar>(config);
+    const Weights<Scalar> weights(parameters);
+    const AttentionParameters<Scalar>& attn = parameters.h[0].attn;
+    Matrix<Scalar> x(T, C);
+    for (Index t = 0; t < T; ++t) x.row(t) = embedToken(someIds(T, 16)[static_cast<std::size_t>(t)], t, weights);
+    LayerCache<Scalar> cache(config.n_head, D, T, int8), exact_cache(config.n_head, D, T, full);
+    const Matrix<Scalar> y = attnStep(x, weights.h[0].attn, cache);
+    const Matrix<Scalar> exact = attnStep(x, weights.h[0].attn, exact_cache);
+
+    // From the keys and values that the other cache has in full; queries are computed here.
+    Matrix<double> qkv = x.template cast<double>() * attn.c_attn.weight.template cast<double>();
+    qkv.rowwise() += attn.c_attn.bias.template cast<double>();
+    Matrix<double> keys = exact_cache.keys().template cast<double>();
+    Matrix<double> values = exact_cache.values().template cast<double>();
+    for (Index t = 0; t < T; ++t) {
+      keys.row(t) = quantizedAndBack(keys.row(t), D);
+      values.row(t) = quantizedAndBack(values.row(t), D);
+    }
+    CHECK(cache.keys() == Matrix<Scalar>(keys.template cast<Scalar>()));
+    CHECK(cache.values() == Matrix<Scalar>(values.template cast<Scalar>()));
+    Matrix<double> expected = plainAttention(qkv, keys, values, D) * attn.c_proj.weight.template cast<double>();
+    expected.rowwise() += attn.c_proj.bias.template cast<double>();
+
+    const double largest = expected.cwiseAbs().maxCoeff();
+    const auto distance = [&](const Matrix<Scalar>& from) {
+      return (from.template cast<double>() - expected).cwiseAbs().maxCoeff() / largest;
+    };
+    CHECK(distance(y) < (sizeof(Scalar) == 8 ? 1e-13 : 1e-4));
+    CHECK(distance(exact) > 1e-3);  // what quantising costs is far above the tolerance
+  }
+}
+
+TEST_CASE("stored types: an int8 key or value that is not finite is NaN as a whole, and so is what sees it") {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
+  const Config config = smallConfig(20, 5, 12, 259, 16, 1);
+  const Matrix<float> x = Matrix<float>::Ones(3, 20);
+  for (const float bad : {kInfinity, -kInfinity, kNaN})
+    for (const Index part : {1, 2}) {
+      // The second number of the last head.
+      Parameters<float> parameters = livelyParameters(config);
+      parameters.h[0].attn.c_attn.bias[part * 20 + 17] = bad;
+      const Weights<float> weights(parameters);
+      LayerCache<float> cache(5, 4, 16, int8);
+      CHECK(attnStep(x, weights.h[0].attn, cache).array().isNaN().all());
+      const Matrix<float> spoilt = part == 1 ? cache.keys() : cache.values();
+      const Matrix<float> other = part == 1 ? cache.values() : cache.keys();
+      CHECK(spoilt.rightCols(4).array().isNaN().all());
+      CHECK(spoilt.leftCols(16).allFinite());
+      CHECK(other.allFinite());
+    }
+}
+
+TEST_CASE("stored types: int4 is for weights only") {
   const Weights<float> weights(livelyParameters(oddConfig()));
-  CHECK_THROWS_WITH_AS(ModelCache<float>(weights, int8),
-                       "expected a type of floating-point numbers for keys and values, got int8", ArgumentError);
-  CHECK_THROWS_AS(LayerCache<double>(5, 4, 16, int8), ArgumentError);
+  CHECK_THROWS_WITH_AS(ModelCache<float>(weights, int4),
+                       "LayerCache: expected full, f16, bf16 or int8 for keys and values, got int4", ArgumentError);
+  CHECK_THROWS_AS(LayerCache<double>(5, 4, 16, int4), ArgumentError);
 }
 
 TEST_CASE("stored types: products in whole numbers are for quantized weights") {
@@ -202,9 +293,12 @@ TEST_CASE("stored types: what they cost in perplexity on the held-out tale") {
   check({int8, full}, 0.02);
   check({full, f16}, 0.001);
   check({full, bf16}, 0.005);
+  check({full, int8}, 0.005);
   check({int8, f16}, 0.02);
+  check({int8, int8}, 0.02);
   check({int8, full, ComputeType::int8}, 0.02);
   check({int4, full}, 0.08);
   check({int4, full, ComputeType::int8}, 0.08);
+  check({int4, int8, ComputeType::int8}, 0.08);
   MESSAGE(summary);
 }

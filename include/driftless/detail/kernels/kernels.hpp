@@ -30,7 +30,8 @@ struct Kernels {
   void (*exponentiate)(Scalar* numbers, Index count);
   bool (*store_panel)(const Scalar* values, Index in, Index width, StoredType stored, ComputeType compute,
                       std::byte* panel, float* scales);
-  void (*store_row)(const Scalar* row, Index count, StoredType stored, std::byte* to, Index stride);
+  void (*store_row)(const Scalar* row, Index count, StoredType stored, std::byte* to, Index stride, float* scale);
+  void (*scale_row)(Scalar* row, Index count, const float* scales);
   Scalar (*multiply_add_chains)(Scalar factor);
 };
 

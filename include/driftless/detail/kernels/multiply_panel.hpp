@@ -46,8 +46,8 @@ EIGEN_STRONG_INLINE void multiplyTile(const Scalar* x, Index x_stride, const Ele
     for (int g = 0; g < Groups; ++g) sum[r][g].store(sums + r * sums_stride + g * kLanes);
 }
 
-/// The same for a panel of StoredType::int4, from one of its columns on. What is multiplied is a number times its scale,
-/// which is exact.
+/// The same for a panel of StoredType::int4, from one of its columns on. What is multiplied is a number times its
+/// scale, which is exact.
 template <int Rows, int Groups, class Scalar>
 EIGEN_STRONG_INLINE void multiplyInt4Tile(const Scalar* x, Index x_stride, const std::byte* panel, Index width,
                                           Index column, Index in, Scalar* sums, Index sums_stride) {

@@ -100,9 +100,10 @@ EIGEN_STRONG_INLINE void multiplyIntegerTile(const QuantizedTile<Scalar>& x, con
   }
 }
 
-/// sums [rows, width] = x [rows, in] * panel [in, width] but for the scales of whole columns, for 1 to kTileRows rows and
-/// a panel packed for whole numbers, of a width that is a multiple of kLanes, up to kPanelWidth. `sums` is zero before.
-/// An element is the product of what was rounded, and outliers by one fused multiply-add each in ascending order.
+/// sums [rows, width] = x [rows, in] * panel [in, width] but for the scales of whole columns, for 1 to kTileRows rows
+/// and a panel packed for whole numbers, of a width that is a multiple of kLanes, up to kPanelWidth. `sums` is zero
+/// before. An element is the product of what was rounded, and outliers by one fused multiply-add each in ascending
+/// order.
 template <class Scalar>
 void multiplyQuantized(Index rows, const QuantizedTile<Scalar>& x, StoredType stored, const std::byte* panel,
                        Index width, Index in, Scalar* sums, Index sums_stride) {

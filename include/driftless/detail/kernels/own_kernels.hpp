@@ -8,6 +8,7 @@
 #include "driftless/detail/kernels/multiply_quantized.hpp"
 #include "driftless/detail/kernels/normalize_row.hpp"
 #include "driftless/detail/kernels/quantize_row.hpp"
+#include "driftless/detail/kernels/scale_row.hpp"
 #include "driftless/detail/kernels/softmax.hpp"
 #include "driftless/detail/stored/elements.hpp"
 
@@ -17,10 +18,9 @@ inline namespace DRIFTLESS_VECTORS {
 /// The kernels as this translation unit compiles them.
 template <class Scalar>
 inline constexpr Kernels<Scalar> kOwnKernels = {
-    multiplyPanel<Scalar>,     widenPanel<Scalar>, quantizeRow<Scalar>,
-    multiplyQuantized<Scalar>, finishTile<Scalar>, normalizeRow<Scalar>,
-    softmaxNumerators<Scalar>, exponentiate<Scalar>, storePanel<Scalar>,
-    storeRow<Scalar>,          multiplyAddChains<Scalar>};
+    multiplyPanel<Scalar>, widenPanel<Scalar>,   quantizeRow<Scalar>,       multiplyQuantized<Scalar>,
+    finishTile<Scalar>,    normalizeRow<Scalar>, softmaxNumerators<Scalar>, exponentiate<Scalar>,
+    storePanel<Scalar>,    storeRow<Scalar>,     scaleRow<Scalar>,          multiplyAddChains<Scalar>};
 
 }  // namespace DRIFTLESS_VECTORS
 

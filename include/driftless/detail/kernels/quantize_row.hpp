@@ -12,9 +12,9 @@
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
 
 /// Rounds the elements of one row [width] that are no outliers to whole numbers from -127 to 127, to be multiplied by
-/// the scale that is returned, and adds up those of each group. Those of the others, and of what follows up to `padded`,
-/// are zero. `outliers` gets the indices of the others and a -1 at the end. A row of numbers that are hardly more than
-/// the smallest is taken for zero: its scale is 0. That of a row with a number that is not finite is NaN.
+/// the scale that is returned, and adds up those of each group. Those of the others, and of what follows up to
+/// `padded`, are zero. `outliers` gets the indices of the others and a -1 at the end. A row of numbers that are hardly
+/// more than the smallest is taken for zero: its scale is 0. That of a row with a number that is not finite is NaN.
 template <class Scalar>
 Scalar quantizeRow(const Scalar* x, Index width, Index group, Index padded, std::int8_t* values, std::int32_t* sums,
                    std::int32_t* outliers) {

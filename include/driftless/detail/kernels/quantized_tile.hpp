@@ -6,9 +6,10 @@
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
-/// An element of a row whose magnitude is above so many times the mean of all is an outlier. In GPT-2, a few channels are
-/// such, and rounding the others by a scale that they set would lose most of these. (Dettmers et al. 2022, LLM.int8(),
-/// look for columns in which any row has one; what is decided row by row does not depend on a row's company.)
+/// An element of a row whose magnitude is above so many times the mean of all is an outlier. In GPT-2, a few channels
+/// are such, and rounding the others by a scale that they set would lose most of these. (Dettmers et al. 2022,
+/// LLM.int8(), look for columns in which any row has one; what is decided row by row does not depend on a row's
+/// company.)
 inline constexpr int kOutlierRatio = 6;
 
 /// Consecutive rows rounded to 8 bits, where a kernel finds them.
@@ -26,15 +27,8 @@ struct QuantizedTile {
 
   /// The same from another row on.
   QuantizedTile from(Index row) const {
-    return {values + row * stride,
-            stride,
-            sums + row * groups,
-            groups,
-            scales + row,
-            outliers + row * outlier_stride,
-            outlier_stride,
-            numbers + row * number_stride,
-            number_stride};
+    return {values + row * stride,           stride,         sums + row * groups,           groups,       scales + row,
+            outliers + row * outlier_stride, outlier_stride, numbers + row * number_stride, number_stride};
   }
 };
 

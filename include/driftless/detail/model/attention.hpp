@@ -47,6 +47,9 @@ void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, 
     for (Index r = 0; r < rows; ++r) std::fill_n(scores + r * stride + begin, columns, Scalar(0));
     use.multiply_panel(rows, step.qkv.row(first_row) + head * D, step.qkv.stride(), cache.stored(),
                        CacheAccess::keys(cache, head, begin), kPage, columns, D, scores + begin, stride);
+    if (isQuantized(cache.stored()))
+      for (Index r = 0; r < rows; ++r)
+        use.scale_row(scores + r * stride + begin, columns, CacheAccess::keyScales(cache, head, begin));
   }
 
   // 2. Softmax without its division.
@@ -57,7 +60,13 @@ void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, 
       showWeights(step, segment.sequence, head,
                   std::span<const Scalar>(scores + r * stride, static_cast<std::size_t>(keys + r)), total[r]);
 
-  // 3. Values, weighted and summed in the order of positions: together as far as every row reaches, then the rest.
+  // 3. Values, weighted and summed in the order of positions: together as far as every row reaches, then the rest. The
+  // scale of a value goes into its weight.
+  if (isQuantized(cache.stored()))
+    for (Index r = 0; r < rows; ++r)
+      for (Index begin = 0; begin < keys + r; begin += kPage)
+        use.scale_row(scores + r * stride + begin, (std::min)(kPage, roundUpToLanes(keys + r - begin)),
+                      CacheAccess::valueScales(cache, head, begin));
   const auto addValues = [&](Index row, Index row_count, Index begin, Index end) {
     while (begin < end) {
       const Index stop = (std::min)(end, (begin / kPage + 1) * kPage);

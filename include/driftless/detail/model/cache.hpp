@@ -20,53 +20,92 @@ inline constexpr Index kPage = kPanelWidth;
 ///
 /// Positions are in pages. A page holds for every head its keys as [D, kPage], so that scores are computed for many
 /// positions side by side, then its values as [kPage, D padded to whole lanes], so that they are summed for many
-/// dimensions side by side. Keys of positions that are not used may be any numbers, left by what was truncated.
+/// dimensions side by side; then, if the type is quantized, the scales of keys [H, kPage] and of values [H, kPage].
+/// Keys and scales of positions that are not used may be any numbers, left by what was truncated.
 struct CacheAccess {
   template <class Scalar>
   static Index paddedHeadSize(const LayerCache<Scalar>& cache) {
     return roundUpToLanes(cache.head_size_);
   }
   static constexpr Index pages(Index positions) { return (positions + kPage - 1) / kPage; }
-  static constexpr Index pageElements(Index n_head, Index head_size) {
-    return n_head * kPage * (head_size + roundUpToLanes(head_size));
+
+  template <class Scalar>
+  static Index elementBytes(const LayerCache<Scalar>& cache) {
+    return elementSize<Scalar>(cache.stored_);
+  }
+  template <class Scalar>
+  static Index scaleBytes(const LayerCache<Scalar>& cache) {
+    return isQuantized(cache.stored_) ? Index{sizeof(float)} : Index{0};
+  }
+  /// Of all heads' keys and values in a page.
+  template <class Scalar>
+  static Index elementBytesOfPage(const LayerCache<Scalar>& cache) {
+    return kPage * cache.n_head_ * (cache.head_size_ + paddedHeadSize(cache)) * elementBytes(cache);
+  }
+  template <class Scalar>
+  static Index pageBytes(const LayerCache<Scalar>& cache) {
+    return elementBytesOfPage(cache) + 2 * cache.n_head_ * kPage * scaleBytes(cache);
   }
 
-  /// Offsets in elements.
+  /// Offsets in bytes.
   template <class Scalar>
   static Index keyOffset(const LayerCache<Scalar>& cache, Index head, Index position) {
-    return position / kPage * pageElements(cache.n_head_, cache.head_size_) + head * kPage * cache.head_size_ +
-           position % kPage;
+    return position / kPage * pageBytes(cache) +
+           (head * kPage * cache.head_size_ + position % kPage) * elementBytes(cache);
   }
   template <class Scalar>
   static Index valueOffset(const LayerCache<Scalar>& cache, Index head, Index position) {
-    return position / kPage * pageElements(cache.n_head_, cache.head_size_) +
-           kPage * (cache.n_head_ * cache.head_size_ + head * paddedHeadSize(cache)) +
-           position % kPage * paddedHeadSize(cache);
+    return position / kPage * pageBytes(cache) +
+           (kPage * (cache.n_head_ * cache.head_size_ + head * paddedHeadSize(cache)) +
+            position % kPage * paddedHeadSize(cache)) *
+               elementBytes(cache);
+  }
+  /// Of a key's scale; a value's is that of n_head heads later.
+  template <class Scalar>
+  static Index scaleOffset(const LayerCache<Scalar>& cache, Index head, Index position) {
+    return position / kPage * pageBytes(cache) + elementBytesOfPage(cache) +
+           (head * kPage + position % kPage) * scaleBytes(cache);
   }
 
   /// One head's keys from a position on, [D, kPage] with the rows kPage apart.
   template <class Scalar>
   static const std::byte* keys(const LayerCache<Scalar>& cache, Index head, Index position) {
-    return cache.data_.data() + keyOffset(cache, head, position) * elementSize<Scalar>(cache.stored_);
+    return cache.data_.data() + keyOffset(cache, head, position);
   }
   /// One head's values from a position on, [positions, paddedHeadSize], up to the end of its page.
   template <class Scalar>
   static const std::byte* values(const LayerCache<Scalar>& cache, Index head, Index position) {
-    return cache.data_.data() + valueOffset(cache, head, position) * elementSize<Scalar>(cache.stored_);
+    return cache.data_.data() + valueOffset(cache, head, position);
+  }
+  /// The scales of one head's keys from a position on, up to the end of its page. Only if the type is quantized.
+  template <class Scalar>
+  static const float* keyScales(const LayerCache<Scalar>& cache, Index head, Index position) {
+    return reinterpret_cast<const float*>(cache.data_.data() + scaleOffset(cache, head, position));
+  }
+  /// The same of its values.
+  template <class Scalar>
+  static const float* valueScales(const LayerCache<Scalar>& cache, Index head, Index position) {
+    return keyScales(cache, cache.n_head_ + head, position);
   }
 
   /// Sets one head's key and value, each [D], at a position that is not used yet. Every head is written before grow().
   template <class Scalar>
   static void write(LayerCache<Scalar>& cache, Index head, Index position, const Scalar* key, const Scalar* value) {
     const Index D = cache.head_size_;
-    const Index size = elementSize<Scalar>(cache.stored_);
-    std::byte* const keys = cache.data_.data() + keyOffset(cache, head, position) * size;
-    std::byte* const values = cache.data_.data() + valueOffset(cache, head, position) * size;
+    std::byte* const data = cache.data_.data();
+    std::byte* const keys = data + keyOffset(cache, head, position);
+    std::byte* const values = data + valueOffset(cache, head, position);
+    std::byte* const key_scales = data + scaleOffset(cache, head, position);
+    std::byte* const value_scales = data + scaleOffset(cache, cache.n_head_ + head, position);
     // Zero is the same bits in every type.
-    if (position % kPage == 0) std::fill_n(keys, D * kPage * size, std::byte{0});
-    kernels<Scalar>().store_row(key, D, cache.stored_, keys, kPage);
-    kernels<Scalar>().store_row(value, D, cache.stored_, values, 1);
-    std::fill_n(values + D * size, (paddedHeadSize(cache) - D) * size, std::byte{0});
+    if (position % kPage == 0) {
+      std::fill_n(keys, D * kPage * elementBytes(cache), std::byte{0});
+      std::fill_n(key_scales, kPage * scaleBytes(cache), std::byte{0});
+      std::fill_n(value_scales, kPage * scaleBytes(cache), std::byte{0});
+    }
+    kernels<Scalar>().store_row(key, D, cache.stored_, keys, kPage, reinterpret_cast<float*>(key_scales));
+    kernels<Scalar>().store_row(value, D, cache.stored_, values, 1, reinterpret_cast<float*>(value_scales));
+    std::fill_n(values + D * elementBytes(cache), (paddedHeadSize(cache) - D) * elementBytes(cache), std::byte{0});
   }
 
   /// Makes the next `rows` positions, which have been written, part of the cache.
@@ -75,17 +114,20 @@ struct CacheAccess {
     cache.length_ += rows;
   }
 
-  /// [length, C]: offset(head, position) is that of the first of D numbers, which lie `stride` apart.
-  template <class Scalar, class Offset>
-  static Matrix<Scalar> gather(const LayerCache<Scalar>& cache, Index stride, Offset offset) {
+  /// [length, C]: elements(cache, head, position) is the first of D numbers, which lie `stride` apart.
+  template <class Scalar>
+  static Matrix<Scalar> gather(const LayerCache<Scalar>& cache, Index stride,
+                               const std::byte* (*elements)(const LayerCache<Scalar>&, Index, Index),
+                               const float* (*scales)(const LayerCache<Scalar>&, Index, Index)) {
     const Index D = cache.head_size_;
     Matrix<Scalar> rows(cache.length_, cache.n_head_ * D);
     withElement<Scalar>(cache.stored_, [&]<class Element>(std::type_identity<Element>) {
-      const Element* const data = reinterpret_cast<const Element*>(cache.data_.data());
       for (Index position = 0; position < cache.length_; ++position)
-        for (Index head = 0; head < cache.n_head_; ++head)
-          for (Index d = 0; d < D; ++d)
-            rows(position, head * D + d) = static_cast<Scalar>(data[offset(head, position) + d * stride]);
+        for (Index head = 0; head < cache.n_head_; ++head) {
+          const Element* const row = reinterpret_cast<const Element*>(elements(cache, head, position));
+          const Scalar scale = isQuantized(cache.stored_) ? Scalar(*scales(cache, head, position)) : Scalar(1);
+          for (Index d = 0; d < D; ++d) rows(position, head * D + d) = static_cast<Scalar>(row[d * stride]) * scale;
+        }
     });
     return rows;
   }
@@ -104,37 +146,33 @@ LayerCache<Scalar>::LayerCache(Index n_head, Index head_size, Index capacity, St
   check("head_size", head_size, detail::kMostWidth);
   check("n_head", n_head, detail::kMostWidth / head_size);
   check("capacity", capacity, detail::kMostPositions);
+  if (stored == StoredType::int4)
+    detail::raise<ArgumentError>({"LayerCache: expected full, f16, bf16 or int8 for keys and values, got int4"});
+  // Every stored type, with its scales, takes less than this.
   const double most_bytes = 2.0 * static_cast<double>(n_head) * static_cast<double>(head_size + detail::kLanes) *
                             static_cast<double>(capacity + detail::kPage) * sizeof(Scalar);
   if (most_bytes > static_cast<double>((std::numeric_limits<Index>::max)()))
     detail::raise<ArgumentError>(
         {"LayerCache: expected a size that fits into the address space, got up to ", most_bytes, " bytes"});
-  if (detail::isQuantized(stored))
-    detail::raise<ArgumentError>(
-        {"expected a type of floating-point numbers for keys and values, got ", nameOf(stored)});
-  data_ = detail::AlignedBuffer<std::byte>::growing(Access::pages(capacity) * Access::pageElements(n_head, head_size) *
-                                                    detail::elementSize<Scalar>(stored));
+  data_ = detail::AlignedBuffer<std::byte>::growing(Access::pages(capacity) * Access::pageBytes(*this));
 }
 
 template <FloatingScalar Scalar>
 Matrix<Scalar> LayerCache<Scalar>::keys() const {
-  return detail::CacheAccess::gather(*this, detail::kPage, [this](Index head, Index position) {
-    return detail::CacheAccess::keyOffset(*this, head, position);
-  });
+  using Access = detail::CacheAccess;
+  return Access::gather<Scalar>(*this, detail::kPage, Access::keys, Access::keyScales);
 }
 
 template <FloatingScalar Scalar>
 Matrix<Scalar> LayerCache<Scalar>::values() const {
-  return detail::CacheAccess::gather(
-      *this, 1, [this](Index head, Index position) { return detail::CacheAccess::valueOffset(*this, head, position); });
+  using Access = detail::CacheAccess;
+  return Access::gather<Scalar>(*this, 1, Access::values, Access::valueScales);
 }
 
 template <FloatingScalar Scalar>
 LayerCache<Scalar> LayerCache<Scalar>::clone() const {
   LayerCache copy(n_head_, head_size_, capacity_, stored_);
-  const Index pages = detail::CacheAccess::pages(length_);
-  std::copy_n(data_.data(),
-              pages * detail::CacheAccess::pageElements(n_head_, head_size_) * detail::elementSize<Scalar>(stored_),
+  std::copy_n(data_.data(), detail::CacheAccess::pages(length_) * detail::CacheAccess::pageBytes(*this),
               copy.data_.data());
   copy.length_ = length_;
   return copy;

@@ -32,9 +32,8 @@ class QuantizedRows {
     pool.parallelFor((x.rows() + kTaskRows - 1) / kTaskRows, [&](Index task, int) {
       const Index end = (std::min)((task + 1) * kTaskRows, x.rows());
       for (Index row = task * kTaskRows; row < end; ++row)
-        scales_.data()[row] =
-            quantize_row(x.row(row), x.cols(), group, stride, values_.data() + row * stride,
-                         sums_.data() + row * groups, outliers_.data() + row * outlier_stride);
+        scales_.data()[row] = quantize_row(x.row(row), x.cols(), group, stride, values_.data() + row * stride,
+                                           sums_.data() + row * groups, outliers_.data() + row * outlier_stride);
     });
   }
 

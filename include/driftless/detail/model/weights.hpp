@@ -206,10 +206,7 @@ std::map<std::string, TensorView> viewsOf(const Parameters<Scalar>& parameters) 
 
 template <FloatingScalar Scalar>
 Weights<Scalar>::Weights(const Config& model_config, bool has_lm_head, LoadOptions options)
-    : config(model_config),
-      stored(options.stored),
-      compute(options.compute),
-      threads(std::move(options.threads)) {
+    : config(model_config), stored(options.stored), compute(options.compute), threads(std::move(options.threads)) {
   checkConfig(config);
   detail::checkCompute(config, stored, compute);
   h.resize(static_cast<std::size_t>(config.n_layer));
@@ -217,8 +214,7 @@ Weights<Scalar>::Weights(const Config& model_config, bool has_lm_head, LoadOptio
 }
 
 template <FloatingScalar Scalar>
-Index Weights<Scalar>::bytesFor(const Config& config, bool has_lm_head, StoredType stored,
-                                 ComputeType compute) {
+Index Weights<Scalar>::bytesFor(const Config& config, bool has_lm_head, StoredType stored, ComputeType compute) {
   const detail::WeightBytes bytes =
       detail::weightBytes(Weights(config, has_lm_head, {.stored = stored, .compute = compute, .threads = Threads(1)}));
   return bytes.arena + bytes.own;

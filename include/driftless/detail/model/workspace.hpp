@@ -32,16 +32,16 @@ struct Step {
   ThreadPool& pool;
   const Observer<Scalar>* observer = nullptr;
   std::vector<Segment<Scalar>> segments = {};
-  Index layer = 0;                 ///< which one the step is in
-  PaddedRows<Scalar> x = {};       ///< [T, C] residual stream
-  PaddedRows<Scalar> normed = {};  ///< [T, C] LayerNorm's output
-  PaddedRows<Scalar> qkv = {};     ///< [T, 3C]
-  PaddedRows<Scalar> mixed = {};   ///< [T, C] values mixed by attention, heads side by side
-  PaddedRows<Scalar> hidden = {};  ///< [T, n_inner] the MLP's hidden layer
-  PaddedRows<Scalar> scores = {};  ///< [threads * kTileRows, positions + D padded] attention of one tile per thread
+  Index layer = 0;                  ///< which one the step is in
+  PaddedRows<Scalar> x = {};        ///< [T, C] residual stream
+  PaddedRows<Scalar> normed = {};   ///< [T, C] LayerNorm's output
+  PaddedRows<Scalar> qkv = {};      ///< [T, 3C]
+  PaddedRows<Scalar> mixed = {};    ///< [T, C] values mixed by attention, heads side by side
+  PaddedRows<Scalar> hidden = {};   ///< [T, n_inner] the MLP's hidden layer
+  PaddedRows<Scalar> scores = {};   ///< [threads * kTileRows, positions + D padded] attention of one tile per thread
   PaddedRows<Scalar> widened = {};  ///< [threads, in * kPanelWidth] a panel in Scalar for each thread
-  QuantizedRows<Scalar> quantized = {};  ///< [T, in] what enters a product in 8 bits
-  PaddedRows<Scalar> last = {};    ///< [B, C] normed of each sequence's last row
+  QuantizedRows<Scalar> quantized = {};     ///< [T, in] what enters a product in 8 bits
+  PaddedRows<Scalar> last = {};             ///< [B, C] normed of each sequence's last row
   WorkspaceVector<Scalar> logits = {};      ///< [V] of one sequence
   AlignedBuffer<Scalar> batch_logits = {};  ///< [B, V] of several, row after row
   std::vector<Chunk<Scalar>> chunks = {};   ///< of a decode step of several
@@ -61,9 +61,8 @@ template <FloatingScalar Scalar>
 Index Workspace<Scalar>::bytes() const {
   Index bytes = (step_->logits.size() + step_->batch_logits.size()) * static_cast<Index>(sizeof(Scalar)) +
                 step_->candidates.bytes();
-  for (const auto* rows :
-       {&step_->x, &step_->normed, &step_->qkv, &step_->mixed, &step_->hidden, &step_->scores, &step_->widened,
-        &step_->last})
+  for (const auto* rows : {&step_->x, &step_->normed, &step_->qkv, &step_->mixed, &step_->hidden, &step_->scores,
+                           &step_->widened, &step_->last})
     bytes += rows->bytes();
   return bytes + step_->quantized.bytes();
 }

@@ -71,7 +71,7 @@ Index columnBytes(Index in, StoredType stored, ComputeType compute) {
 /// Whether numbers are stored as whole ones, to be multiplied by a scale.
 constexpr bool isQuantized(StoredType type) { return type == StoredType::int8 || type == StoredType::int4; }
 
-/// Whether that scale is one of the whole column.
+/// Whether that scale is one of each whole column of a matrix.
 constexpr bool hasColumnScales(StoredType type) { return type == StoredType::int8; }
 
 /// As storePanel, for elements that are casts of the numbers.
@@ -106,12 +106,15 @@ bool storePanel(const Scalar* values, Index in, Index width, StoredType stored, 
   });
 }
 
-/// Stores numbers as a type that is not quantized, `stride` elements apart.
+/// Stores numbers `stride` elements apart, and their scale if the type has one: NaN if one of them is not finite.
 template <class Scalar>
-void storeRow(const Scalar* row, Index count, StoredType stored, std::byte* to, Index stride) {
+void storeRow(const Scalar* row, Index count, StoredType stored, std::byte* to, Index stride, float* scale) {
   withElement<Scalar>(stored, [&]<class Element>(std::type_identity<Element>) {
     Element* const elements = reinterpret_cast<Element*>(to);
-    for (Index i = 0; i < count; ++i) elements[i * stride] = static_cast<Element>(row[i]);
+    if constexpr (std::is_same_v<Element, std::int8_t>)
+      *scale = storeInt8Row(row, count, elements, stride);
+    else
+      for (Index i = 0; i < count; ++i) elements[i * stride] = static_cast<Element>(row[i]);
   });
 }
 

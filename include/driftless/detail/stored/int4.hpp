@@ -28,8 +28,8 @@ inline constexpr float kInt4Largest = 4 * 65504.0f;
 
 inline namespace DRIFTLESS_VECTORS {
 
-/// Row `row`, 0 to 7, of a column, which has rows 0 to 3 in the lower halves of four bytes and 4 to 7 in the upper ones:
-/// from -8 to 7.
+/// Row `row`, 0 to 7, of a column, which has rows 0 to 3 in the lower halves of four bytes and 4 to 7 in the upper
+/// ones: from -8 to 7.
 inline int nibbleAt(const std::byte* column, int row) {
   return static_cast<int>(column[row % 4] >> (row / 4 * 4) & std::byte{15}) - kInt4Offset;
 }

@@ -68,6 +68,30 @@ bool storeElements(const Scalar* values, Eigen::Index in, Eigen::Index width, st
   return true;
 }
 
+/// Stores one head's key or value, numbers `stride` apart, and returns its scale. That is NaN, and the whole numbers
+/// are zeros, if one of the numbers is not finite.
+template <class Scalar>
+float storeInt8Row(const Scalar* values, Eigen::Index count, std::int8_t* stored, Eigen::Index stride) {
+  float largest = 0, faults = 0;
+  for (Eigen::Index i = 0; i < count; ++i) {
+    const float value = static_cast<float>(values[i]);
+    largest = (std::max)(largest, std::abs(value));
+    faults += value - value;
+  }
+  const float scale = std::isnan(faults) ? std::numeric_limits<float>::quiet_NaN() : largest / kInt8Largest;
+  float scales[kLanes];
+  std::fill_n(scales, kLanes, scale > 0 ? scale : 0.0f);
+  for (Eigen::Index first = 0; first < count; first += kLanes) {
+    const Eigen::Index some = (std::min)(kLanes, count - first);
+    float numbers[kLanes] = {};
+    for (Eigen::Index i = 0; i < some; ++i) numbers[i] = static_cast<float>(values[first + i]);
+    std::int8_t rounded[kLanes];
+    roundToInt8(Lanes<float>::load(numbers), scales, rounded);
+    for (Eigen::Index i = 0; i < some; ++i) stored[(first + i) * stride] = rounded[i];
+  }
+  return scale;
+}
+
 /// The same for products in whole numbers: four rows of a column side by side, [in / 4, width, 4], rounded up with rows
 /// of zeros, each number with 128 added to it.
 template <class Scalar>
