@@ -426,7 +426,7 @@ def open_openvino(job):
     options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": job.threads}
     # On its own it takes what it likes for arithmetic, and 8 bits for keys and values.
     options |= {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
-    # Larger than its default of 32 for int8, of which prefill gains an eighth; weights in groups of 32 then take floats.
+    # Prefill of int8 gains an eighth by more than its 32; weights in groups of 32 would then meet floats.
     options |= {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 128 if job.weights == "int8" else 32}
     request = openvino.Core().compile_model(path / "model.xml", "CPU", options).create_infer_request()
 
@@ -641,7 +641,7 @@ def measure(name, job):
 
 def measure_alone(name, job):
     if job.weights not in PEERS[name].weights:
-        return f"has no {job.weights} weights on a CPU"
+        return f"has no {job.weights} weights on a CPU, or none that this script knows to make"
     try:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             return pool.submit(measure, name, job).result()
