@@ -5,18 +5,30 @@
     scripts/compare.py                                     the embedded model, float weights, one thread
     scripts/compare.py --preset gpt2 --threads 2           random weights of GPT-2's 124M shape
     scripts/compare.py --preset gpt2 --weights int8 --json FILE
+    scripts/compare.py --preset gpt2 --weights int4
 
 Every run is a process of its own, and the peers take turns, round after round, so that a busy machine slows all of them
 alike. Each generates once to warm up before it is timed. A peer that is missing, or has no such weights, is a row that
-says so. Converted models stay in build/compare/ for the next time.
+says so. Converted models stay in build/compare/ for the next time. Ratios are of driftless, its faster row if there are
+two, over the peer.
 
 Prefill ends with the choice of the first token; decode is the tokens after it, one sequence, greedily. Activations are
-float and so are keys and values, except where a peer has one type for everything (transformers), and int8 stands for
-each peer's own 8-bit weights: those of llama.cpp have a scale for every 32 weights (Q8_0), those of CTranslate2 and
-ONNX Runtime one for every output channel; all three multiply them with activations rounded to 8 bits as well.
+float and so are keys and values, except where a peer has one type for everything (transformers). The type of the
+weights is that of all matrices, the output weights among them. int8 and int4 stand for each peer's own:
+
+    driftless     int8: a scale for every output channel; int4: a scale for every 32 weights. Activations are float in
+                  the first row, rounded to 8 bits in the second (--compute int8).
+    llama.cpp     a scale for every 32 weights, in f16: Q8_0 and Q4_0, embeddings as well. Activations are rounded to
+                  8 bits.
+    CTranslate2, ONNX Runtime
+                  int8: a scale for every output channel; activations are rounded to 8 bits.
+    OpenVINO      int8: a scale for every output channel; int4: a scale for every 32 weights, in f16. Activations are
+                  rounded to 8 bits, a scale for every 128 and every 32. Weights in f16 or bf16 it widens to float when
+                  it loads.
 """
 
 import argparse
+import functools
 import json
 import logging
 import multiprocessing
@@ -167,9 +179,10 @@ def run_stepwise(step, job):
 # ---- peers: each opens a job's model and gives a function that generates ----
 
 
-def open_driftless(job):
+def open_driftless(job, options=()):
     """Each run is a process, which generates twice from the prompt. Its times count from the start of the first."""
     command = [job.driftless, "generate", "--model", job.model, "--weights", job.weights, "--threads", str(job.threads)]
+    command += options
     command += ["--prompts", "-", "--batch", "1", "--max-tokens", str(job.max_tokens)]
     line = json.dumps({"ids": job.prompt}) + "\n"
 
@@ -406,6 +419,117 @@ def onnx_graph(config, tensors):
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
+def open_openvino(job):
+    import openvino
+
+    path = converted(job, f"openvino-{job.weights}", lambda *checkpoint: write_openvino(*checkpoint, job.weights))
+    options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": job.threads}
+    # On its own it takes what it likes for arithmetic, and 8 bits for keys and values.
+    options |= {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+    # Prefill of int8 gains an eighth by more than its 32; weights in groups of 32 would then meet floats.
+    options |= {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 128 if job.weights == "int8" else 32}
+    request = openvino.Core().compile_model(path / "model.xml", "CPU", options).create_infer_request()
+
+    def generate(job):
+        request.reset_state()
+        length = 0
+
+        def step(ids):
+            nonlocal length
+            positions = np.arange(length, length + len(ids))
+            length += len(ids)
+            mask = np.where(np.arange(length) <= positions[:, None], np.float32(0), np.float32(-np.inf))
+            request.infer([np.array([ids]), positions[None], mask[None, None], np.zeros(1, np.int32)])
+            return int(request.get_output_tensor().data.argmax())
+
+        return run_stepwise(step, job)
+
+    return generate
+
+
+def write_openvino(config, tensors, path, weights):
+    import openvino
+
+    path.mkdir()
+    openvino.save_model(openvino_model(config, tensors, weights), path / "model.xml", compress_to_fp16=False)
+
+
+def openvino_model(config, tensors, weights):
+    """GPT-2 over rows [1, T, C]; keys and values are state, in the form that its CPU plugin fuses with attention."""
+    import openvino
+    from openvino import opset13
+    from openvino.op.util import Variable, VariableInfo
+
+    heads, size = config["n_head"], config["n_embd"] // config["n_head"]
+    inputs = [opset13.parameter([1, -1], np.int64, name) for name in ("ids", "positions")]
+    inputs += [opset13.parameter([1, 1, -1, -1], np.float32, "mask"), opset13.parameter([1], np.int32, "sequence")]
+    ids, positions, mask, sequence = inputs
+    first, last = (opset13.constant(np.array(index)) for index in (0, [-1]))
+    swapped, split = opset13.constant(np.array([0, 2, 1, 3])), opset13.constant(np.array([0, 0, heads, size]))
+    joined = opset13.constant(np.array([0, 0, heads * size]))
+    states = []
+
+    def norm(rows, name):
+        scaled = opset13.mvn(rows, last, True, config["layer_norm_epsilon"], "inside_sqrt")
+        return opset13.add(opset13.multiply(scaled, tensors[name + ".weight"]), tensors[name + ".bias"])
+
+    def multiply(rows, matrix):
+        return opset13.matmul(rows, openvino_matrix(matrix, weights), False, True)
+
+    def linear(rows, name):
+        return opset13.add(multiply(rows, tensors[name + ".weight"].T), tensors[name + ".bias"])
+
+    def remembered(rows, name):
+        """Those of earlier steps and these."""
+        info = VariableInfo()
+        info.variable_id, info.data_type = name, openvino.Type.f32
+        info.data_shape = openvino.PartialShape([-1, heads, -1, size])
+        variable = Variable(info)
+        before = opset13.read_value(opset13.constant(np.zeros((1, heads, 0, size), np.float32)), variable)
+        rows = opset13.concat([opset13.gather(before, sequence, first), rows], 2)
+        states.append(opset13.assign(rows, variable))
+        return rows
+
+    def attend(rows, layer):
+        parts = opset13.split(rows, opset13.constant(np.array(2)), 3).outputs()
+        q, k, v = (opset13.transpose(opset13.reshape(part, split, True), swapped) for part in parts)
+        k, v = (remembered(part, f"{name}_{layer}") for name, part in (("key", k), ("value", v)))
+        mixed = opset13.scaled_dot_product_attention(q, k, v, mask)
+        return opset13.reshape(opset13.transpose(mixed, swapped), joined, True)
+
+    rows = [opset13.gather(tensors[f"{n}.weight"], i, first) for n, i in (("wte", ids), ("wpe", positions))]
+    rows = opset13.add(*rows)
+    for layer in range(config["n_layer"]):
+        prefix = f"h.{layer}."
+        mixed = attend(linear(norm(rows, prefix + "ln_1"), prefix + "attn.c_attn"), layer)
+        rows = opset13.add(rows, linear(mixed, prefix + "attn.c_proj"))
+        hidden = opset13.gelu(linear(norm(rows, prefix + "ln_2"), prefix + "mlp.c_fc"), "tanh")
+        rows = opset13.add(rows, linear(hidden, prefix + "mlp.c_proj"))
+    row = opset13.gather(rows, last, opset13.constant(np.array(1)))
+    return openvino.Model([opset13.result(multiply(norm(row, "ln_f"), head_of(tensors)))], states, inputs, "gpt2")
+
+
+def openvino_matrix(matrix, weights):
+    """[out, in], as whole numbers times scales for int8 and int4."""
+    import openvino
+    from openvino import opset13
+
+    matrix = np.ascontiguousarray(matrix)
+    if weights == "f32":
+        return opset13.constant(matrix)
+    groups = matrix if weights == "int8" else matrix.reshape(len(matrix), -1, 32)
+    scales = np.abs(groups).max(axis=-1, keepdims=True) / {"int8": 127, "int4": 7}[weights]
+    whole = np.rint(groups / np.where(scales, scales, 1)).astype(np.int8)
+    if weights == "int4":
+        low, high = (whole.view(np.uint8).reshape(-1, 2) & 15).T
+        packed = low | high << 4
+        whole = openvino.Tensor(packed, list(whole.shape), openvino.Type.i4)
+    whole = opset13.constant(whole, shared_memory=False)
+    matrix_again = opset13.multiply(opset13.convert(whole, "f16"), opset13.constant(scales.astype(np.float16)))
+    shaped = opset13.reshape(matrix_again, opset13.constant(np.array(matrix.shape)), False)
+    return opset13.convert(shaped if weights == "int4" else matrix_again, "f32")
+
+
 def open_llama_cpp(job):
     import llama_cpp
 
@@ -453,7 +577,7 @@ def open_gguf(path, job):
 def write_gguf(config, tensors, path, weights):
     import gguf
 
-    stored = {"f32": "F32", "f16": "F16", "bf16": "BF16", "int8": "Q8_0"}[weights]
+    stored = {"f32": "F32", "f16": "F16", "bf16": "BF16", "int8": "Q8_0", "int4": "Q4_0"}[weights]
     writer = gguf.GGUFWriter(path, "gpt2")
     writer.add_context_length(config["n_positions"])
     writer.add_embedding_length(config["n_embd"])
@@ -484,12 +608,19 @@ class Peer:
     packages: tuple = ()
 
 
-PEERS = {
-    "driftless": Peer(open_driftless, ("f32", "f16", "bf16", "int8")),
+TYPES = ("f32", "f16", "bf16", "int8", "int4")
+OWN = {
+    "driftless": Peer(open_driftless, TYPES),
+    "driftless, 8-bit activations": Peer(
+        functools.partial(open_driftless, options=("--compute", "int8")), ("int8", "int4")
+    ),
+}
+PEERS = OWN | {
     "transformers": Peer(open_transformers, ("f32", "f16", "bf16"), ("transformers", "torch")),
-    "llama.cpp": Peer(open_llama_cpp, ("f32", "f16", "bf16", "int8"), ("llama-cpp-python",)),
+    "llama.cpp": Peer(open_llama_cpp, TYPES, ("llama-cpp-python",)),
     "CTranslate2": Peer(open_ctranslate2, ("f32", "int8"), ("ctranslate2",)),
     "ONNX Runtime": Peer(open_onnxruntime, ("f32", "int8"), ("onnxruntime",)),
+    "OpenVINO": Peer(open_openvino, ("f32", "int8", "int4"), ("openvino",)),
 }
 
 
@@ -497,7 +628,7 @@ def measure(name, job):
     """Runs in a process of its own. Gives a Run, or the reason why there is none."""
     try:
         generate = PEERS[name].open(job)
-        if name != "driftless":
+        if name not in OWN:
             generate(replace(job, max_tokens=min(4, job.max_tokens)))
         return generate(job)
     except ImportError as error:
@@ -510,7 +641,7 @@ def measure(name, job):
 
 def measure_alone(name, job):
     if job.weights not in PEERS[name].weights:
-        return f"has no {job.weights} weights on a CPU"
+        return f"has no {job.weights} weights on a CPU, or none that this script knows to make"
     try:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             return pool.submit(measure, name, job).result()
@@ -523,9 +654,9 @@ def measure_alone(name, job):
 
 def measure_rounds(job, rounds):
     """{peer: its runs, or the reason why there are none}, the peers taking turns."""
-    results = {name: [] for name in PEERS}
+    results = {name: [] for name in PEERS if name not in OWN or job.weights in OWN[name].weights}
     for turn in range(rounds):
-        for name in PEERS:
+        for name in results:
             if isinstance(results[name], str):
                 continue
             print(f"round {turn + 1} of {rounds}: {name}", file=sys.stderr)
@@ -536,7 +667,7 @@ def measure_rounds(job, rounds):
 
 def versions_of(name, job):
     """{package: version}"""
-    if name == "driftless":
+    if name in OWN:
         return dict([subprocess.run([job.driftless, "--version"], capture_output=True, text=True).stdout.split()])
     return {package: version(package) for package in PEERS[name].packages}
 
@@ -568,31 +699,45 @@ def first_difference(ids, expected):
 
 
 def summaries(results, job):
-    if isinstance(results["driftless"], str):
-        raise SystemExit(f"driftless {results['driftless']}")
-    ids = results["driftless"][0].ids
+    """Rows of the table; same ids are those of the first row that has any."""
+    ids = next((runs[0].ids for runs in results.values() if not isinstance(runs, str)), [])
     rows = [summary(name, runs, job, ids) for name, runs in results.items()]
-    own = rows[0]
-    for row in rows:
-        for figure in ("prefill", "decode"):
-            key = figure + "_tokens_per_s"
-            if key in row:
-                row[f"{figure}_driftless_over_peer"] = own[key]["median"] / row[key]["median"]
+    measured = [row for row in rows if "missing" not in row]
+    for figure in FIGURES:
+        own = [speed(row, figure) for row in measured if row["peer"] in OWN]
+        for row in measured if own else []:
+            row[f"{figure}_driftless_over_peer"] = max(own) / speed(row, figure)
     return rows
+
+
+FIGURES = ("prefill", "decode")
+
+
+def speed(row, figure):
+    return row[figure + "_tokens_per_s"]["median"]
+
+
+def lowest(rows):
+    """The smallest ratio to a peer; None if there is none."""
+    keys = {figure: f"{figure}_driftless_over_peer" for figure in FIGURES}
+    ratios = [
+        {"ratio": row[key], "figure": figure, "peer": row["peer"]}
+        for row in rows
+        for figure, key in keys.items()
+        if row["peer"] not in OWN and key in row
+    ]
+    return min(ratios, key=lambda entry: entry["ratio"], default=None)
 
 
 def cells(row):
     if "missing" in row:
         return [row["peer"], row["missing"]]
+    line = [row["peer"]]
+    for figure in FIGURES:
+        ratio = row.get(f"{figure}_driftless_over_peer")
+        line += [f"{speed(row, figure):,.1f}", f"{ratio:.2f} x" if ratio else ""]
     difference = row["first_difference"]
-    return [
-        row["peer"],
-        f"{row['prefill_tokens_per_s']['median']:,.1f}",
-        f"{row['prefill_driftless_over_peer']:.2f} x",
-        f"{row['decode_tokens_per_s']['median']:,.1f}",
-        f"{row['decode_driftless_over_peer']:.2f} x",
-        "yes" if difference is None else f"token {difference} differs",
-    ]
+    return line + ["yes" if difference is None else f"token {difference} differs"]
 
 
 def print_table(rows):
@@ -605,6 +750,8 @@ def print_table(rows):
         print("  ".join([f"{line[0]:<{widths[0]}}", *(aligned if len(line) == len(heads) else line[1:])]))
     versions = {package: number for row in rows for package, number in row.get("versions", {}).items()}
     print(", ".join(f"{package} {number}" for package, number in versions.items()))
+    if least := lowest(rows):
+        print(f"lowest: {least['ratio']:.2f} ({least['figure']} over {least['peer']})")
 
 
 # ---- the command ----
@@ -616,7 +763,7 @@ def parse_arguments():
     source.add_argument("--model", type=Path, default=ROOT / "fixtures" / "tales-gpt2", help="a Hugging Face directory")
     source.add_argument("--preset", choices=["gpt2"], help="random weights of this shape instead")
     parser.add_argument("--driftless", type=Path, default=ROOT / "build" / "release" / "driftless", help="the command")
-    parser.add_argument("--weights", choices=["f32", "f16", "bf16", "int8"], default="f32", help="stored type")
+    parser.add_argument("--weights", choices=TYPES, default="f32", help="stored type")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--prompt-tokens", type=int, default=384, help="random ids (default: %(default)s)")
     parser.add_argument("--max-tokens", type=int, default=64, help="tokens to generate (default: %(default)s)")
@@ -675,6 +822,7 @@ def main():
         setting = {"model": job.model.name, "weights": job.weights, "threads": job.threads, "rounds": arguments.rounds}
         setting |= {"prompt_tokens": len(job.prompt), "max_tokens": job.max_tokens}
         report = {"date": date.today().isoformat(), "machine": processor(), **setting, "peers": rows}
+        report["lowest"] = lowest(rows)
         arguments.json.write_text(json.dumps(report, indent=2) + "\n")
 
 

@@ -2,12 +2,13 @@
 """Draws the README's pictures from what `driftless bench --json` measured.
 
     driftless bench --preset gpt2 --weights f32 --threads 1 --curve --json > f32-1.json
-    driftless bench --preset gpt2 --weights int8 --threads 2 --json > int8-2.json            and so on
+    driftless bench --preset gpt2 --weights int8 --threads 2 --json > int8-2.json
+    driftless bench --preset gpt2 --weights int8 --compute int8 --threads 2 --json > int8-int8-2.json      and so on
     scripts/plot_bench.py f32-1.json int8-2.json ...
 
 docs/cost-per-token.svg: time per token against position, cached and recomputed, from the first file with a curve.
-docs/tokens-per-second.svg: decoded tokens per second by weight type and threads, from all files with one sequence,
-against the speed at which this machine can read the bytes of a step.
+docs/tokens-per-second.svg: decoded tokens per second by weight type, type of the activations and threads, from all
+files with one sequence, against the speed at which this machine can read the bytes of a step.
 
 The same files give the same bytes.
 """
@@ -25,7 +26,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-WEIGHT_TYPES = ("f32", "f16", "bf16", "int8")
+WEIGHT_TYPES = ("f32", "f16", "bf16", "int8", "int4")
+COMPUTE_TYPES = ("f32", "int8")
 INK, MUTED, GRID = "#1f2328", "#59636e", "#e4e7eb"
 CACHED, RECOMPUTED = "#0b6bcb", "#c2410c"
 THREAD_COLOURS = ("#7ab3e8", "#0b6bcb", "#07407c", "#04223f")
@@ -132,18 +134,18 @@ def read_limit(bench):
 
 
 def draw_tokens_per_second(benches):
-    """Of {(weights, threads): bench}."""
-    weights = [kind for kind in WEIGHT_TYPES if any(kind == key[0] for key in benches)]
-    threads = sorted({key[1] for key in benches})
-    figure, axes = new_figure("Decoding, beside what the memory allows", "tokens per second", speed_caption(benches))
+    """Of {(weights, compute, threads): bench}."""
+    kinds = [(w, c) for w in WEIGHT_TYPES for c in COMPUTE_TYPES if any(key[:2] == (w, c) for key in benches)]
+    threads = sorted({key[2] for key in benches})
+    unit = "tokens per second, by stored type of the weights"
+    figure, axes = new_figure("Decoding, beside what the memory allows", unit, speed_caption(benches))
     width = 0.8 / len(threads)
-    for (kind, count), bench in benches.items():
-        place = weights.index(kind) + (threads.index(count) - (len(threads) - 1) / 2) * width
+    for (*kind, count), bench in benches.items():
+        place = kinds.index(tuple(kind)) + (threads.index(count) - (len(threads) - 1) / 2) * width
         draw_speed(axes, place, 0.9 * width, bench, THREAD_COLOURS[threads.index(count) % len(THREAD_COLOURS)])
-    axes.set_xticks(range(len(weights)), weights)
+    axes.set_xticks(range(len(kinds)), [w if c == "f32" else f"{w}, 8-bit\nactivations" for w, c in kinds])
     axes.tick_params(axis="x", length=0)
-    axes.set_xlabel("stored type of the weights")
-    axes.set_ylim(0, 1.12 * max(max(read_limit(bench), speed(bench)) for bench in benches.values()))
+    axes.set_ylim(0, 1.17 * max(max(read_limit(bench), speed(bench)) for bench in benches.values()))
     axes.legend(handles=legend_entries(threads), loc="upper left", borderaxespad=0, bbox_to_anchor=(0.01, 1))
     return figure
 
@@ -156,8 +158,8 @@ def draw_speed(axes, place, width, bench, colour):
     limit, height = read_limit(bench), speed(bench)
     axes.bar(place, height, width, color=colour)
     axes.bar(place, limit, width, facecolor="none", edgecolor=MUTED, linestyle=DASHES)
-    text = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 9.5}
-    axes.annotate(f"{height:.0f} of {limit:.0f}", (place, max(limit, height)), xytext=(0, 4), **text)
+    text = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 8.5}
+    axes.annotate(f"{height:.0f}\nof {limit:.0f}", (place, max(limit, height)), xytext=(0, 4), **text)
     ink = INK if colour == THREAD_COLOURS[0] else "white"
     axes.annotate(f"{height / limit:.0%}", (place, 0), xytext=(0, 4), color=ink, **text)
 
@@ -170,7 +172,7 @@ def legend_entries(threads):
 
 def speed_caption(benches):
     bandwidths = {}
-    for (_, threads), bench in benches.items():
+    for (*_, threads), bench in benches.items():
         bandwidths.setdefault(threads, []).append(bench["read_bandwidth_gb_per_s"]["median"])
     texts = [f"{max(bandwidths[threads]):.1f} GB/s on {plural(threads, 'thread')}" for threads in sorted(bandwidths)]
     bench = next(iter(benches.values()))
@@ -182,9 +184,11 @@ def speed_caption(benches):
 # ---- the command ----
 
 
-def by_type_and_threads(benches):
-    """{(weights, threads): bench} of those that decode one sequence; of the same two, the last."""
-    return {(bench["weights"], bench["threads"]): bench for bench in benches if bench["batch"] == 1}
+def by_types_and_threads(benches):
+    """{(weights, compute, threads): bench} of those that decode one sequence; of the same three, the last. Programs
+    that compute in f32 only do not name it."""
+    kept = [bench for bench in benches if bench["batch"] == 1]
+    return {(bench["weights"], bench.get("compute", "f32"), bench["threads"]): bench for bench in kept}
 
 
 def main():
@@ -197,7 +201,7 @@ def main():
     curve = next((bench for bench in benches if bench.get("positions")), None)
     if curve:
         save(draw_cost_per_token(curve), arguments.output / "cost-per-token.svg")
-    speeds = by_type_and_threads(benches)
+    speeds = by_types_and_threads(benches)
     if speeds:
         save(draw_tokens_per_second(speeds), arguments.output / "tokens-per-second.svg")
 

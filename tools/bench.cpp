@@ -9,6 +9,8 @@
 
 #include "commands.hpp"
 #include "driftless/checkpoint.hpp"
+#include "driftless/detail/files/json.hpp"
+#include "driftless/detail/messages.hpp"
 #include "driftless/error.hpp"
 #include "machine.hpp"
 #include "models.hpp"
@@ -21,6 +23,9 @@ namespace {
 
 /// No repeat begins after so long.
 constexpr double kEnoughSeconds = 60;
+
+/// A speed that falls by a smaller share is not worth a word: so much comes and goes between two runs.
+constexpr double kNotableFall = 0.03;
 
 /// Everything that is measured over and over, in this order and in turns, so that a machine whose speed wavers does not
 /// favour one figure over another.
@@ -58,7 +63,6 @@ std::string today() {
 
 struct Results {
   Workload workload;
-  int threads = 0;
   double load_seconds = 0;
   Index weight_bytes = 0;
   Index cache_bytes = 0;
@@ -188,7 +192,6 @@ Results measure(const BenchCommand& command, const Workload& workload) {
   Runner runner(weights, emptyCaches(command.model, weights, workload.batch), workload);
   runner.prefill();
   runner.decode();
-  results.threads = weights.threads.count();
   results.weight_bytes = weights.bytes();
   results.cache_bytes = runner.cacheBytes();
   results.workspace_bytes = runner.workspaceBytes();
@@ -210,27 +213,96 @@ Results measure(const BenchCommand& command, const Workload& workload) {
 
 using Json = nlohmann::ordered_json;
 
+/// What the speeds depend on, beside the program and the machine.
+Json settingsOf(const BenchCommand& command, const Workload& workload) {
+  return {{"model", command.model.name()},
+          {"weights", command.model.weights},
+          {"compute", command.model.compute},
+          {"cache", command.model.cache},
+          {"threads", loadOptions(command.model).threads.count()},
+          {"batch", workload.batch},
+          {"prompt_tokens", workload.prompt_tokens},
+          {"max_tokens", workload.max_tokens}};
+}
+
+/// What an earlier run with --json printed, of the same settings.
+class EarlierRun {
+ public:
+  EarlierRun(const std::string& path, const Json& settings) : document_(readFile(path), path, kJsonDepth) {
+    const detail::JsonValue object = detail::JsonValue(document_).object();
+    for (const auto& [key, value] : settings.items()) {
+      const detail::JsonValue earlier = object[key];
+      if (!earlier.isThere() || document_.root.at(key) != detail::Json(value))
+        throw ArgumentError(
+            detail::message({"--against: ", earlier.name(), ": expected ",
+                             detail::printable(value.dump(-1, ' ', false, Json::error_handler_t::replace)),
+                             " as in this run, got ", earlier.shown()}));
+    }
+  }
+
+  /// When and where it ran, as far as it says.
+  std::string origin() const {
+    const detail::JsonValue object(document_);
+    std::string text = detail::printable(document_.where);
+    for (const char* key : {"date", "machine"})
+      if (object[key].is(detail::JsonKind::string)) text += ", " + detail::printable(object[key].string());
+    return text;
+  }
+
+  /// The median that it found, if it has one that a ratio can be taken over.
+  std::optional<double> median(const char* key) const {
+    const std::optional<double> number = detail::JsonValue(document_)[key]["median"].number();
+    return number && *number > 0 ? number : std::nullopt;
+  }
+
+ private:
+  static constexpr std::size_t kJsonDepth = 8;
+
+  detail::JsonDocument document_;
+};
+
+struct Comparison {
+  Figure now;
+  double earlier;
+
+  double ratio() const { return now.value / earlier; }
+};
+
+/// Of all speeds that both runs have.
+std::vector<Comparison> compare(const Results& results, const EarlierRun& earlier) {
+  std::vector<Comparison> comparisons;
+  for (const Figure& figure : figures(results, speedsOf))
+    if (const auto median = earlier.median(figure.key)) comparisons.push_back({figure, *median});
+  return comparisons;
+}
+
+std::vector<Comparison> fallen(std::vector<Comparison> comparisons) {
+  std::erase_if(comparisons, [](const Comparison& comparison) { return comparison.ratio() >= 1 - kNotableFall; });
+  return comparisons;
+}
+
 void addFigures(Json& object, const std::vector<Figure>& figures) {
   for (const Figure& figure : figures)
     object[figure.key] = {{"median", figure.value}, {"min", figure.min}, {"max", figure.max}};
 }
 
-std::string json(const BenchCommand& command, const Results& results) {
+Json comparisonJson(const Results& results, const EarlierRun& earlier) {
+  Json ratios = Json::object(), fell = Json::array();
+  const std::vector<Comparison> comparisons = compare(results, earlier);
+  for (const Comparison& comparison : comparisons) ratios[comparison.now.key] = comparison.ratio();
+  for (const Comparison& comparison : fallen(comparisons)) fell.push_back(comparison.now.key);
+  return {{"earlier", earlier.origin()}, {"now_over_earlier", ratios}, {"fell", fell}};
+}
+
+std::string json(const Json& settings, const Results& results, const std::optional<EarlierRun>& earlier) {
   Json prefill, decode;
   addFigures(prefill, figures(results, prefillSeconds));
   addFigures(decode, figures(results, decodeSeconds));
-  Json object{{"model", command.model.name()},
-              {"weights", command.model.weights},
-              {"compute", command.model.compute},
-              {"cache", command.model.cache},
-              {"threads", results.threads},
-              {"batch", command.batch},
-              {"prompt_tokens", results.workload.prompt_tokens},
-              {"max_tokens", command.max_tokens},
-              {"repeats", results.repeats.size()},
-              {"machine", processorName()},
-              {"date", today()},
-              {"load_seconds", results.load_seconds}};
+  Json object = settings;
+  object["repeats"] = results.repeats.size();
+  object["machine"] = processorName();
+  object["date"] = today();
+  object["load_seconds"] = results.load_seconds;
   addFigures(object, figures(results, speedsOf));
   object["seconds_per_part"] = {{"prefill", prefill}, {"decode", decode}};
   object["weight_bytes"] = results.weight_bytes;
@@ -242,6 +314,7 @@ std::string json(const BenchCommand& command, const Results& results) {
     object["positions"].push_back({{"position", point.position},
                                    {"cached_seconds", point.cached_seconds},
                                    {"recomputed_seconds", point.recomputed_seconds}});
+  if (earlier) object["against"] = comparisonJson(results, *earlier);
   return jsonLine(object);
 }
 
@@ -271,12 +344,27 @@ void writeFigures(std::ostream& out, const std::vector<Figure>& figures, double 
     writeRow(out, figure.label, {scale * figure.value, scale * figure.min, scale * figure.max}, figure.unit);
 }
 
-std::string table(const BenchCommand& command, const Results& results) {
+void writeComparison(std::ostream& out, const Results& results, const EarlierRun& earlier) {
+  writeHeading(out, ("against " + earlier.origin()).c_str());
+  writeHeading(out, "", {"now", "earlier", "ratio"});
+  const std::vector<Comparison> comparisons = compare(results, earlier);
+  for (const Comparison& comparison : comparisons)
+    writeRow(out, comparison.now.label, {comparison.now.value, comparison.earlier, comparison.ratio()},
+             comparison.now.unit);
+  const std::vector<Comparison> fell = fallen(comparisons);
+  out << (fell.empty() ? "none fell" : "fell") << " by more than " << std::setprecision(0) << 100 * kNotableFall
+      << " %";
+  for (const Comparison& comparison : fell) out << (&comparison == fell.data() ? ": " : ", ") << comparison.now.key;
+  out << "\n";
+}
+
+std::string table(const BenchCommand& command, const Json& settings, const Results& results,
+                  const std::optional<EarlierRun>& earlier) {
   std::ostringstream out;
   out << std::fixed << command.model.name() << ", weights " << command.model.weights << ", computed in "
-      << command.model.compute << ", cache " << command.model.cache << ", threads " << results.threads << "; sequences "
-      << command.batch << ", prompt " << results.workload.prompt_tokens << ", generated " << command.max_tokens
-      << "; repeats " << results.repeats.size() << "\n";
+      << command.model.compute << ", cache " << command.model.cache << ", threads " << settings["threads"]
+      << "; sequences " << command.batch << ", prompt " << results.workload.prompt_tokens << ", generated "
+      << command.max_tokens << "; repeats " << results.repeats.size() << "\n";
   writeHeading(out, "", {"median", "min", "max"});
   writeFigures(out, figures(results, speedsOf), 1);
   writeHeading(out, "a prefill");
@@ -293,6 +381,7 @@ std::string table(const BenchCommand& command, const Results& results) {
   if (command.draws_curve) writeHeading(out, "position", {"cached", "recomputed"});
   for (const CostAtPosition& point : results.curve)
     writeRow(out, std::to_string(point.position), {1e3 * point.cached_seconds, 1e3 * point.recomputed_seconds}, "ms");
+  if (earlier) writeComparison(out, results, *earlier);
   return out.str();
 }
 
@@ -301,8 +390,12 @@ std::string table(const BenchCommand& command, const Results& results) {
 void BenchCommand::run() const {
   const Config config =
       model.preset ? presetConfig(*model.preset) : Checkpoint(model.path, checkpointOptions(model)).config();
-  const Results results = measure(*this, workloadFor(*this, config));
-  writeOutput(is_json ? json(*this, results) : table(*this, results));
+  const Workload workload = workloadFor(*this, config);
+  const Json settings = settingsOf(*this, workload);
+  std::optional<EarlierRun> earlier;
+  if (against) earlier.emplace(*against, settings);
+  const Results results = measure(*this, workload);
+  writeOutput(is_json ? json(settings, results, earlier) : table(*this, settings, results, earlier));
 }
 
 }  // namespace driftless::cli

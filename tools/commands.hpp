@@ -74,6 +74,7 @@ struct BenchCommand {
   std::size_t repeats = 5;
   bool draws_curve = false;
   bool is_json = false;
+  std::optional<std::string> against;  ///< a file with what an earlier run printed as JSON
 
   void run() const;
 };

@@ -219,6 +219,9 @@ void addBench(CLI::App& app) {
   command->add_flag("--curve", options->draws_curve,
                     "Also measure a token's cost at positions over the whole context, cached and recomputed");
   command->add_flag("--json", options->is_json, "One object; a figure of every repeat has median, min and max");
+  addText(*command, "--against", options->against,
+          "Compare with an earlier run of the same settings, of which FILE has the JSON: ratios, and what fell")
+      ->type_name("FILE");
   command->callback([=] {
     if (model->count() == 0 && !options->model.preset) options->model.preset = preset;
     options->run();

@@ -723,6 +723,57 @@ TEST_SUITE("generate-cli") {
       CHECK_MESSAGE(text.find(expected) != std::string::npos, expected);
   }
 
+  TEST_CASE("bench compares its speeds with those of an earlier run") {
+    const TemporaryDirectory directory;
+    const std::string file = (directory.path() / "earlier.json").string();
+    const Words bench = {
+        "bench", "-m", fixturePath("odd-gpt2").string(), "--prompt-tokens", "5", "-n", "4", "--repeats", "1",
+        "-t",    "1"};
+    json earlier = jsonOf(bench + Words{"--json"});
+    CHECK(!earlier.contains("against"));
+    earlier["prefill_tokens_per_s"]["median"] = 1e15;
+    earlier["decode_tokens_per_s"]["median"] = 1e-3;
+    earlier["decode_gb_per_s"] = "none";
+    earlier["fma_peak_gflops"]["median"] = 0;
+    earlier.erase("recompute_tokens_per_s");
+    writeFile(file, earlier.dump());
+
+    const json now = jsonOf(bench + Words{"--json", "--against", file});
+    const json& against = now.at("against");
+    const json& ratios = against.at("now_over_earlier");
+    for (const auto& [key, median] : {std::pair("prefill_tokens_per_s", 1e15), std::pair("decode_tokens_per_s", 1e-3)})
+      CHECK(ratios.at(key) == doctest::Approx(now.at(key).at("median").get<double>() / median));
+    for (const char* key : {"recompute_tokens_per_s", "decode_gb_per_s", "fma_peak_gflops", "load_seconds"})
+      CHECK_MESSAGE(!ratios.contains(key), key);
+    for (const auto& [key, ratio] : ratios.items()) {
+      INFO(key);
+      CHECK(std::ranges::count(against.at("fell"), json(key)) == (ratio < 0.97 ? 1 : 0));
+    }
+    CHECK(std::ranges::count(against.at("fell"), json("prefill_tokens_per_s")) == 1);
+
+    const std::string text = outputOf(bench + Words{"--against", file});
+    CHECK(text.find("against " + file) != std::string::npos);
+    CHECK(text.find("\nfell by more than 3 %: prefill_tokens_per_s") != std::string::npos);
+
+    const auto checkRefused = [&](const json& contents, const Words& options, const std::string& expected) {
+      writeFile(file, contents.is_string() ? contents.get<std::string>() : contents.dump());
+      checkError(runProgram(bench + options + Words{"--against", file}), expected);
+    };
+    checkRefused(earlier, {"--weights", "int8"},
+                 "earlier.json: key 'weights': expected \"int8\" as in this run, got \"f32\"");
+    checkRefused(earlier, {"--batch", "2"}, "key 'batch': expected 2 as in this run, got 1");
+    for (const char* key : {"model", "weights", "cache", "threads", "batch", "prompt_tokens", "max_tokens"}) {
+      json other = earlier;
+      other[key] = "other";
+      checkRefused(other, {}, std::string("key '") + key + "': expected ");
+      other.erase(key);
+      checkRefused(other, {}, std::string("key '") + key + "': expected ");
+    }
+    checkRefused(json::array(), {}, "expected an object");
+    checkRefused("model, weights f32", {}, "bad JSON");
+    checkError(runProgram(bench + Words{"--against", "no-such-file"}), "no-such-file: cannot be read");
+  }
+
   TEST_CASE("verify finds no drift, step by step and as JSON") {
     const std::string report = outputOf({"verify", "Once upon a time", "--max-tokens", "12"});
     CHECK(std::ranges::count(report, '\n') == 13);
