@@ -14,22 +14,24 @@ void finishTile(const Scalar* sums, Index rows, Index width, const float* scales
                 const Destination<Scalar>& to) {
   using L = Lanes<Scalar>;
   const L nan = L::broadcast(std::numeric_limits<Scalar>::quiet_NaN());
+  // Copied, for what is stored could be a part of `to` for all that the compiler knows.
+  const auto [data, columns, stride, bias, activation, adds, has_one_nan] = to;
   for (Index r = 0; r < rows; ++r)
     for (Index c = 0; c < width; c += kLanes) {
       L value = L::load(sums + r * kPanelWidth + c);
-      const L addend = to.bias != nullptr ? L::load(to.bias + column + c) : L::broadcast(Scalar(0));
+      const L addend = bias != nullptr ? L::load(bias + column + c) : L::broadcast(Scalar(0));
       value =
           scales != nullptr ? fusedMultiplyAdd(value, loadLanes<Scalar>(scales + column + c), addend) : value + addend;
-      if (to.activation) value = activate(*to.activation, value);
-      Scalar* const target = out + r * to.stride + column + c;
-      if (to.adds) value = L::load(target) + value;
-      if (to.has_one_nan) value = selectNaN(value, nan, value);
-      if (column + c + kLanes <= to.columns) {
+      if (activation) value = activate(*activation, value);
+      Scalar* const target = out + r * stride + column + c;
+      if (adds) value = L::load(target) + value;
+      if (has_one_nan) value = selectNaN(value, nan, value);
+      if (column + c + kLanes <= columns) {
         value.store(target);
       } else {
         Scalar padded[kLanes];
         value.store(padded);
-        std::copy_n(padded, to.columns - column - c, target);
+        std::copy_n(padded, columns - column - c, target);
       }
     }
 }

@@ -319,7 +319,7 @@ EIGEN_STRONG_INLINE Lanes<Scalar> sigmoid(const Lanes<Scalar>& x) {
 /// erf(x / sqrt(2)), by Abramowitz & Stegun 7.1.6: sqrt(2 / pi) x e^(-x^2 / 2) (1 + x^2 / 3 + x^4 / (3 * 5) + ...). Its
 /// terms are all positive, so nothing cancels.
 template <class Scalar>
-Lanes<Scalar> erfOverSqrt2(const Lanes<Scalar>& x) {
+EIGEN_STRONG_INLINE Lanes<Scalar> erfOverSqrt2(const Lanes<Scalar>& x) {
   using L = Lanes<Scalar>;
   constexpr bool kDouble = sizeof(Scalar) == 8;
   constexpr int kTerms = kDouble ? 140 : 60;

@@ -92,7 +92,8 @@ EIGEN_STRONG_INLINE void multiplyIntegerTile(const QuantizedTile<Scalar>& x, con
         Scalar* const to = sums + r * sums_stride + g * kLanes;
         if constexpr (Panel::kHasScales) {
           const auto* const scale = reinterpret_cast<const Eigen::half*>(scales) + column + g * kLanes;
-          value = fusedMultiplyAdd(value, loadLanes<Scalar>(scale), Lanes<Scalar>::load(to));
+          const Lanes<Scalar> before = group > 0 ? Lanes<Scalar>::load(to) : Lanes<Scalar>::broadcast(Scalar(0));
+          value = fusedMultiplyAdd(value, loadLanes<Scalar>(scale), before);
         }
         if (group == x.groups - 1) value = product(value, Lanes<Scalar>::broadcast(x.scales[r]));
         value.store(to);

@@ -55,11 +55,12 @@ void multiply(Step<Scalar>& step, const PaddedRows<Scalar>& x, const PackedMatri
       for (Index row = first_row; row < end_row; row += kTileRows) {
         const Index rows = (std::min)(kTileRows, end_row - row);
         alignas(64) Scalar sums[kTileRows * kPanelWidth];
-        std::fill_n(sums, rows * kPanelWidth, Scalar(0));
-        if (in_integers)
+        if (in_integers) {
           use.multiply_quantized(rows, step.quantized.from(row), stored, numbers, width, in, sums, kPanelWidth);
-        else
+        } else {
+          std::fill_n(sums, rows * kPanelWidth, Scalar(0));
           use.multiply_panel(rows, x.row(row), x.stride(), stored, numbers, width, width, in, sums, kPanelWidth);
+        }
         use.finish_tile(sums, rows, width, matrix.scales(), matrix.panelColumn(panel), to.data + row * to.stride, to);
       }
     }
