@@ -703,9 +703,11 @@ def summaries(results, job):
     ids = next((runs[0].ids for runs in results.values() if not isinstance(runs, str)), [])
     rows = [summary(name, runs, job, ids) for name, runs in results.items()]
     measured = [row for row in rows if "missing" not in row]
+    if not any(row["peer"] in OWN for row in measured):
+        raise SystemExit("\n".join(f"{row['peer']}: {row['missing']}" for row in rows if row["peer"] in OWN))
     for figure in FIGURES:
         own = [speed(row, figure) for row in measured if row["peer"] in OWN]
-        for row in measured if own else []:
+        for row in measured:
             row[f"{figure}_driftless_over_peer"] = max(own) / speed(row, figure)
     return rows
 

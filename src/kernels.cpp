@@ -31,7 +31,7 @@ KernelSet with(KernelSet set, const IntegerKernels& integers) {
   return set;
 }
 
-// Of these two, __builtin_cpu_supports does not know everywhere.
+// __builtin_cpu_supports does not know these two everywhere.
 
 /// Conversions between float and half precision.
 bool hasF16c() {

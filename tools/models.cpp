@@ -46,6 +46,8 @@ std::string defaultModel() {
 CheckpointOptions checkpointOptions(const ModelOptions& options) { return {options.maps_files, options.ignores_extra}; }
 
 LoadOptions loadOptions(const ModelOptions& options) {
+  if (options.compute == "int8" && options.weights != "int8" && options.weights != "int4")
+    throw ArgumentError("--compute int8: expected --weights int8 or int4, got " + options.weights);
   return {storedTypeNamed(options.weights), computeTypeNamed(options.compute),
           options.threads ? Threads(*options.threads) : Threads(), checkpointOptions(options)};
 }

@@ -24,7 +24,7 @@ inline void checkNewLength(Index length, Index longest) {
 
 /// The keys and values of one layer: a row [C] of each for every position so far, as c_attn computed them,
 /// rounded to the stored type. As int8, each head's key and each head's value [D] has a scale of its own at every
-/// position; if one of its numbers is infinite or NaN, all of them are NaN.
+/// position; if one of its numbers is infinite, NaN or beyond what a float can hold, all of them are NaN.
 template <FloatingScalar Scalar>
 class LayerCache {
  public:

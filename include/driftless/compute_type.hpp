@@ -10,7 +10,8 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 /// What the products with matrices are computed in. Everything else of a step, such as attention, is in Scalar.
 enum class ComputeType {
   full,  ///< Scalar
-  int8   ///< whole numbers: each row that enters is rounded to 8 bits with one scale; for weights of int8 and int4
+  int8   ///< whole numbers: each row that enters is rounded to 8 bits with one scale, but for its outliers, which are
+         ///< those above six times its mean magnitude; for weights of int8 and int4
 };
 
 /// Their names, in the order of the enumerators.

@@ -55,8 +55,8 @@ void checkLogits(const std::type_identity_t<Eigen::Ref<const RowVector<Scalar>>>
 
 /// Continues prompts: prefill, then choose a token, emit it, decode it. The first token comes from the prefill's
 /// logits, and nothing is decoded after a sequence's last one. As many sequences run together as there are caches,
-/// whose contents are forgotten; when one ends, the next prompt takes its place. Sequences that are under way don't
-/// wait for it: in one of their steps at most 64 rows of prompts are run, the first to join first. What a prompt
+/// whose contents are forgotten; when one ends, the next prompt takes its place. Sequences that are under way wait
+/// for no more than 64 rows of prompts in one of their steps, of those that joined first. What a prompt
 /// yields, to the bit and in the order of `prompts`, does not depend on its company: each draws from an engine of its
 /// own with the same seed. onToken sees the ids of a prompt in their order; whose turn it is when is not promised.
 ///

@@ -660,8 +660,8 @@ TEST_SUITE("generate-cli") {
       CHECK(result.at("max_abs") > 1e-3);
       CHECK(!outputOf(Words{"generate", "The king", "-n", "8"} + options).empty());
     }
-    checkError(runProgram({"generate", "The king", "--weights", "f16", "--compute", "int8"}),
-               "expected weights of int8 or int4 to compute in int8, got f16");
+    checkError(runProgram({"generate", "The king", "--compute", "int8"}),
+               "--compute int8: expected --weights int8 or int4, got f32");
   }
 
   TEST_CASE("bench measures the model and the machine, as JSON") {
@@ -769,6 +769,12 @@ TEST_SUITE("generate-cli") {
       other.erase(key);
       checkRefused(other, {}, std::string("key '") + key + "': expected ");
     }
+    json other = earlier;
+    other["compute"] = "int8";
+    checkRefused(other, {}, "key 'compute': expected \"f32\" as in this run, got \"int8\"");
+    other.erase("compute");
+    writeFile(file, other.dump());
+    CHECK(!outputOf(bench + Words{"--against", file}).empty());  // from before there was a choice
     checkRefused(json::array(), {}, "expected an object");
     checkRefused("model, weights f32", {}, "bad JSON");
     checkError(runProgram(bench + Words{"--against", "no-such-file"}), "no-such-file: cannot be read");

@@ -405,6 +405,13 @@ TEST_CASE_TEMPLATE("kernels: a row stored as int8 is the nearest multiple of its
     check({bad}, {0}, kNaN);
     check({1, 2, bad, 3}, {0, 0, 0, 0}, kNaN);
   }
+  if constexpr (sizeof(Scalar) == 8) {
+    const Scalar row[] = {1, 1e300};  // beyond a float
+    std::int8_t stored[2];
+    float scale = 0;
+    kOwnKernels<Scalar>.store_row(row, 2, StoredType::int8, reinterpret_cast<std::byte*>(stored), 1, &scale);
+    CHECK(std::isnan(scale));
+  }
   std::vector<float> long_row(101, 0.25f);
   long_row.back() = -1;
   Bytes long_bytes(101, 32);

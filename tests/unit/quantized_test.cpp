@@ -137,6 +137,27 @@ TEST_CASE_TEMPLATE("quantized: rows at the ends of the range", Scalar, float, do
   CHECK(*quantized.from(6).sums == -96 * 127);
 }
 
+TEST_CASE("quantized: as many outliers as a mean that has lost its last digits lets through") {
+  // In each of three lanes, sums above 1024 lose the fraction of 1 + 480 / 2^23.
+  const Index width = 65536;
+  PaddedRows<float> x(16, width);
+  x.matrix().setZero();
+  Index count = 0;
+  for (Index first = 0; first < 3641 * kLanes; first += kLanes)
+    for (Index lane = 0; lane < 3; ++lane, ++count) x.matrix().col(first + lane).setConstant(1 + 480 * 0x1p-23f);
+  CHECK(count == width / 6 + 1);
+  for (const Index rows : {1, 2, 16}) {
+    const PaddedRows<float> some(Matrix<float>(x.matrix().topRows(rows)));
+    ThreadPool pool(1);
+    QuantizedRows<float> quantized;
+    quantized.assign(some, width, pool);
+    for (Index r = 0; r < rows; ++r) {
+      const std::int32_t* const outliers = quantized.from(r).outliers;
+      CHECK(std::find(outliers, outliers + count + 1, -1) - outliers == count);
+    }
+  }
+}
+
 TEST_CASE_TEMPLATE(
     "quantized: a product is the exact sum of whole numbers, times the row's scale, and a fused multiply-add for every "
     "outlier, for any shape and number of threads",
@@ -192,7 +213,18 @@ TEST_CASE("quantized: the largest sums that there can be") {
       x.matrix().setOnes();
       Workspace<float> workspace(Threads(1));
       multiply(workspace.step(), x, matrix, destinationOf(product));
-      for (Index r = 0; r < 7; ++r) CHECK(product.row(r)[15] == doctest::Approx(sign * 65536.0f));
+      const float row_scale = 1.0f / 127;
+      float expected = 0;
+      if (stored == StoredType::int8) {
+        expected = std::fma(sign * 127 * 127 * 65536 * row_scale, matrix.scales()[15], 0.0f);
+      } else {
+        const float scale = int4Scale(matrix, 0, 15);
+        const float whole = unpacked(matrix)(0, 15) / scale;
+        for (Index group = 0; group < in / kInt4Group; ++group) expected = std::fma(whole * 127 * 32, scale, expected);
+        expected *= row_scale;
+      }
+      CHECK(expected == doctest::Approx(sign * 65536));
+      for (Index r = 0; r < 7; ++r) CHECK(product.row(r)[15] == expected);
     }
 }
 

@@ -220,16 +220,43 @@ TEST_CASE("stored types: products in whole numbers are for quantized weights") {
   for (const StoredType type : {full, f16, bf16})
     CHECK_THROWS_WITH_AS(
         Weights<float>(parameters, {.stored = type, .compute = ComputeType::int8}),
-        ("expected weights of int8 or int4 to compute in int8, got " + std::string(nameOf(type))).c_str(),
+        ("to compute in int8, expected weights stored as int8 or int4, got " + std::string(nameOf(type))).c_str(),
         ArgumentError);
   Config wide = oddConfig();
   wide.n_inner = 65537;
   CHECK_THROWS_WITH_AS(Weights<float>::bytesFor(wide, false, int8, ComputeType::int8),
-                       "expected n_inner up to 65536 to compute in int8, got 65537", ArgumentError);
+                       "to compute in int8, expected n_inner up to 65536, got 65537", ArgumentError);
   CHECK_NOTHROW(Weights<float>::bytesFor(wide, false, int8));
 }
 
-TEST_CASE("stored types: an outlier channel costs products in whole numbers nothing") {
+TEST_CASE("stored types: one workspace serves models of any size and type in turn, also many sequences at once") {
+  const Config small = smallConfig(20, 5, 12, 259, 60), large = smallConfig(136, 2, 130, 300, 60);
+  const LoadOptions kinds[] = {{},
+                               {.stored = f16},
+                               {.stored = int4},
+                               {.stored = int8, .compute = ComputeType::int8},
+                               {.stored = int4, .compute = ComputeType::int8}};
+  Workspace<float> workspace(Threads(2));
+  for (int repeat = 0; repeat < 2; ++repeat)
+    for (const LoadOptions& options : kinds)
+      for (const Config& config : {large, small}) {
+        INFO(nameOf(options.stored) << " computed in " << nameOf(options.compute) << ", C = " << config.n_embd);
+        const Weights<float> weights(livelyParameters(config), options);
+        const std::vector<int> ids = someIds(60, 250);
+        std::vector<ModelCache<float>> caches;
+        for (int i = 0; i < 8; ++i) caches.emplace_back(weights, int8);
+        std::vector<Chunk<float>> chunks;
+        for (std::size_t i = 0; i < caches.size(); ++i)
+          chunks.push_back({std::span(ids).subspan(i, 1 + 7 * i), &caches[i]});
+        const Matrix<float> logits = prefill(chunks, weights, workspace);
+        for (std::size_t i = 0; i < caches.size(); ++i) {
+          ModelCache<float> alone(weights, int8);
+          CHECK(prefill(chunks[i].ids, weights, alone) == logits.row(static_cast<Index>(i)));
+        }
+      }
+}
+
+TEST_CASE("stored types: an outlier channel costs products in whole numbers next to nothing") {
   // Gains times 50 and the rows that they meet over 50: the same function, in whose rows one number is far larger.
   Parameters<float> parameters = fixtureParameters("tales-gpt2");
   for (auto& block : parameters.h)

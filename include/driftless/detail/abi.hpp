@@ -21,15 +21,18 @@
 // in different ways. Matrix, RowVector and Parameters are not safe in that way: they are made of Eigen's matrices,
 // whose allocation does depend on it (EIGEN_MAX_ALIGN_BYTES), and whose functions have one name under all flags.
 
-/// The vector instructions that this translation unit is compiled for.
+/// The vector instructions that this translation unit is compiled for, and whether dot products of bytes are among
+/// them.
 #if defined(EIGEN_VECTORIZE_AVX512) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
 #define DRIFTLESS_VECTORS avx512_vnni
+#define DRIFTLESS_HAS_BYTE_DOTS 1
 #elif defined(EIGEN_VECTORIZE_AVX512) && defined(__AVX512BW__)
 #define DRIFTLESS_VECTORS avx512
 #elif defined(EIGEN_VECTORIZE_AVX512)
 #define DRIFTLESS_VECTORS avx512_without_bw
 #elif defined(EIGEN_VECTORIZE_AVX2) && defined(EIGEN_VECTORIZE_FMA) && defined(__F16C__) && defined(__AVXVNNI__)
 #define DRIFTLESS_VECTORS avx2_vnni
+#define DRIFTLESS_HAS_BYTE_DOTS 1
 #elif defined(EIGEN_VECTORIZE_AVX2) && defined(EIGEN_VECTORIZE_FMA) && defined(__F16C__)
 #define DRIFTLESS_VECTORS avx2
 #elif defined(EIGEN_VECTORIZE_AVX2) && defined(EIGEN_VECTORIZE_FMA)
@@ -44,14 +47,18 @@
 #define DRIFTLESS_VECTORS sse4
 #elif defined(EIGEN_VECTORIZE_SSE)
 #define DRIFTLESS_VECTORS sse2
-#elif defined(EIGEN_VECTORIZE_NEON) && defined(__ARM_FEATURE_DOTPROD)
+#elif defined(EIGEN_VECTORIZE_NEON) && defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
 #define DRIFTLESS_VECTORS neon_dot
+#define DRIFTLESS_HAS_BYTE_DOTS 1
 #elif defined(EIGEN_VECTORIZE_NEON)
 #define DRIFTLESS_VECTORS neon
 #elif defined(__FMA__)
 #define DRIFTLESS_VECTORS scalar_fma
 #else
 #define DRIFTLESS_VECTORS scalar
+#endif
+#if !defined(DRIFTLESS_HAS_BYTE_DOTS)
+#define DRIFTLESS_HAS_BYTE_DOTS 0
 #endif
 
 /// Whether Eigen's pmadd rounds a * b + c once.

@@ -35,7 +35,7 @@ EIGEN_STRONG_INLINE IntegerPacket bytewiseAnd(IntegerPacket packet, char mask) {
   return _mm512_and_si512(packet, _mm512_set1_epi8(mask));
 }
 EIGEN_STRONG_INLINE IntegerPacket shiftedBy4(IntegerPacket packet) { return _mm512_srli_epi16(packet, 4); }
-#if !defined(__AVX512VNNI__)
+#if !DRIFTLESS_HAS_BYTE_DOTS
 EIGEN_STRONG_INLINE IntegerPacket addPairDots(IntegerPacket sum, IntegerPacket a, IntegerPacket b) {
   return _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), _mm512_set1_epi16(1)));
 }
@@ -68,7 +68,7 @@ EIGEN_STRONG_INLINE IntegerPacket bytewiseAnd(IntegerPacket packet, char mask) {
   return _mm256_and_si256(packet, _mm256_set1_epi8(mask));
 }
 EIGEN_STRONG_INLINE IntegerPacket shiftedBy4(IntegerPacket packet) { return _mm256_srli_epi16(packet, 4); }
-#if !defined(__AVXVNNI__)
+#if !DRIFTLESS_HAS_BYTE_DOTS
 EIGEN_STRONG_INLINE IntegerPacket addPairDots(IntegerPacket sum, IntegerPacket a, IntegerPacket b) {
   return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)));
 }
@@ -105,7 +105,7 @@ EIGEN_STRONG_INLINE IntegerPacket withoutOffset(IntegerPacket packet) {
 }
 EIGEN_STRONG_INLINE IntegerPacket addSignedDots(IntegerPacket sum, IntegerPacket a, IntegerPacket b) {
   const int8x16_t x = vreinterpretq_s8_s32(a), y = vreinterpretq_s8_s32(b);
-#if defined(__ARM_FEATURE_DOTPROD)
+#if DRIFTLESS_HAS_BYTE_DOTS
   return vdotq_s32(sum, x, y);
 #else
   const int16x8_t low = vmull_s8(vget_low_s8(x), vget_low_s8(y)), high = vmull_high_s8(x, y);
@@ -162,8 +162,7 @@ EIGEN_STRONG_INLINE void storeIntegers(const IntegerPacket& sums, float* to) {
 
 #endif
 
-#if (defined(EIGEN_VECTORIZE_AVX512) && defined(__AVX512BW__) && defined(__AVX512VNNI__)) || \
-    (!defined(EIGEN_VECTORIZE_AVX512) && defined(EIGEN_VECTORIZE_AVX2) && defined(__AVXVNNI__))
+#if DRIFTLESS_HAS_BYTE_DOTS && defined(EIGEN_VECTORIZE_AVX2)
 
 inline constexpr std::int32_t kInt8Offset = 128;
 struct Int8Weights {

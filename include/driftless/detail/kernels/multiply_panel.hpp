@@ -15,17 +15,43 @@ EIGEN_STRONG_INLINE void prefetchRow(const Element* row) {
   for (Index i = 0; i < kBytes; i += kCacheLine) prefetch(row, 4096 + i);
 }
 
+/// Sums that are in registers while they are added to.
+template <int Rows, int Groups, class Scalar>
+struct Tile {
+  Lanes<Scalar> sum[std::size_t{Rows}][std::size_t{Groups}];
+
+  EIGEN_STRONG_INLINE Tile(const Scalar* sums, Index stride) {
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 8
+      for (int g = 0; g < Groups; ++g) sum[r][g] = Lanes<Scalar>::load(sums + r * stride + g * kLanes);
+  }
+
+  /// One row of a panel, multiplied by one number of each row of x.
+  EIGEN_STRONG_INLINE void add(const Scalar* x, Index x_stride, const Lanes<Scalar> (&weight)[std::size_t{Groups}]) {
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) {
+      const Lanes<Scalar> factor = Lanes<Scalar>::broadcast(x[r * x_stride]);
+#pragma GCC unroll 8
+      for (int g = 0; g < Groups; ++g) sum[r][g] = fusedMultiplyAdd(factor, weight[g], sum[r][g]);
+    }
+  }
+
+  EIGEN_STRONG_INLINE void store(Scalar* sums, Index stride) const {
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 8
+      for (int g = 0; g < Groups; ++g) sum[r][g].store(sums + r * stride + g * kLanes);
+  }
+};
+
 /// sums[r][c] += x[r][0] * panel[0][c] + x[r][1] * panel[1][c] + ..., for Rows rows and Groups * kLanes columns.
 /// However many rows and columns a call covers, an element is one accumulator that takes its terms in ascending order,
 /// one fused multiply-add each: its bits don't depend on the company it is computed in.
 template <int Rows, int Groups, class Scalar, class Element>
 EIGEN_STRONG_INLINE void multiplyTile(const Scalar* x, Index x_stride, const Element* panel, Index panel_stride,
                                       Index in, Scalar* sums, Index sums_stride) {
-  Lanes<Scalar> sum[std::size_t{Rows}][std::size_t{Groups}];
-#pragma GCC unroll 8
-  for (int r = 0; r < Rows; ++r)
-#pragma GCC unroll 8
-    for (int g = 0; g < Groups; ++g) sum[r][g] = Lanes<Scalar>::load(sums + r * sums_stride + g * kLanes);
+  Tile<Rows, Groups, Scalar> tile(sums, sums_stride);
   for (Index k = 0; k < in; ++k) {
     // The processor's own prefetching suffices for one row of wide numbers, which is bound by memory. It falls behind
     // if a row of the panel has few lines, and if the panel comes from the second-level cache.
@@ -33,17 +59,9 @@ EIGEN_STRONG_INLINE void multiplyTile(const Scalar* x, Index x_stride, const Ele
     Lanes<Scalar> weight[std::size_t{Groups}];
 #pragma GCC unroll 8
     for (int g = 0; g < Groups; ++g) weight[g] = loadLanes<Scalar>(panel + k * panel_stride + g * kLanes);
-#pragma GCC unroll 8
-    for (int r = 0; r < Rows; ++r) {
-      const Lanes<Scalar> factor = Lanes<Scalar>::broadcast(x[r * x_stride + k]);
-#pragma GCC unroll 8
-      for (int g = 0; g < Groups; ++g) sum[r][g] = fusedMultiplyAdd(factor, weight[g], sum[r][g]);
-    }
+    tile.add(x + k, x_stride, weight);
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < Rows; ++r)
-#pragma GCC unroll 8
-    for (int g = 0; g < Groups; ++g) sum[r][g].store(sums + r * sums_stride + g * kLanes);
+  tile.store(sums, sums_stride);
 }
 
 /// The same for a panel of StoredType::int4, from one of its columns on. What is multiplied is a number times its
@@ -51,11 +69,7 @@ EIGEN_STRONG_INLINE void multiplyTile(const Scalar* x, Index x_stride, const Ele
 template <int Rows, int Groups, class Scalar>
 EIGEN_STRONG_INLINE void multiplyInt4Tile(const Scalar* x, Index x_stride, const std::byte* panel, Index width,
                                           Index column, Index in, Scalar* sums, Index sums_stride) {
-  Lanes<Scalar> sum[std::size_t{Rows}][std::size_t{Groups}];
-#pragma GCC unroll 8
-  for (int r = 0; r < Rows; ++r)
-#pragma GCC unroll 8
-    for (int g = 0; g < Groups; ++g) sum[r][g] = Lanes<Scalar>::load(sums + r * sums_stride + g * kLanes);
+  Tile<Rows, Groups, Scalar> tile(sums, sums_stride);
   for (Index first = 0; first < in; first += kInt4Octet) {
     const Int4Octet octet(panel, width, first, column);
     prefetchRow<Groups * kLanes * 4>(octet.nibbles);
@@ -69,18 +83,10 @@ EIGEN_STRONG_INLINE void multiplyInt4Tile(const Scalar* x, Index x_stride, const
 #pragma GCC unroll 8
       for (int g = 0; g < Groups; ++g)
         weight[g] = product(loadNibbles<Scalar>(octet.nibbles + g * kLanes * 4, row), scale[g]);
-#pragma GCC unroll 8
-      for (int r = 0; r < Rows; ++r) {
-        const Lanes<Scalar> factor = Lanes<Scalar>::broadcast(x[r * x_stride + first + row]);
-#pragma GCC unroll 8
-        for (int g = 0; g < Groups; ++g) sum[r][g] = fusedMultiplyAdd(factor, weight[g], sum[r][g]);
-      }
+      tile.add(x + first + row, x_stride, weight);
     }
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < Rows; ++r)
-#pragma GCC unroll 8
-    for (int g = 0; g < Groups; ++g) sum[r][g].store(sums + r * sums_stride + g * kLanes);
+  tile.store(sums, sums_stride);
 }
 
 /// sums [rows, width] += x [rows, in] * panel [in, width], for 1 to kTileRows rows and a width that is a multiple of

@@ -110,7 +110,7 @@ void multiplyQuantized(Index rows, const QuantizedTile<Scalar>& x, StoredType st
                        Index width, Index in, Scalar* sums, Index sums_stride) {
   constexpr int kGroups = Lanes<float>::kPackets == 1 && kPacketIntegers == kLanes ? kPanelWidth / kLanes : 1;
   const auto multiplyAs = [&]<class Panel>(std::type_identity<Panel>, Index group_packets) {
-    // Fewer rows where weights take two of sixteen registers each.
+    // A tile has fewer rows where weights take two of sixteen registers each.
     constexpr bool kIsCramped = kPacketIntegers == 8 && sizeof(typename Panel::Weights) > sizeof(IntegerPacket);
     constexpr int kMostRows = static_cast<int>(kTileRows) / (kIsCramped ? 2 : 1);
     forEachTile<kMostRows, kGroups>(rows, width, [&]<int Rows, int Groups>(Index row, Index column) {

@@ -20,7 +20,7 @@ Scalar quantizeRow(const Scalar* x, Index width, Index group, Index padded, std:
                    std::int32_t* outliers) {
   using L = Lanes<Scalar>;
   constexpr Scalar kLargest = 127;
-  constexpr Scalar kSmallest = kLargest * kLargest * std::numeric_limits<Scalar>::min();
+  constexpr Scalar kSmallest = kLargest * kLargest * (std::numeric_limits<Scalar>::min)();
   const auto load = [&](Index i) {
     if (i + kLanes <= width) return L::load(x + i);
     Scalar rest[kLanes] = {};

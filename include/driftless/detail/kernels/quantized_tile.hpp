@@ -26,7 +26,7 @@ struct QuantizedTile {
   Index number_stride;
 
   /// The same from another row on.
-  QuantizedTile from(Index row) const {
+  EIGEN_STRONG_INLINE QuantizedTile from(Index row) const {
     return {values + row * stride,           stride,         sums + row * groups,           groups,       scales + row,
             outliers + row * outlier_stride, outlier_stride, numbers + row * number_stride, number_stride};
   }

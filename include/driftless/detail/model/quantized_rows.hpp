@@ -20,7 +20,8 @@ class QuantizedRows {
   void assign(const PaddedRows<Scalar>& x, Index group, ThreadPool& pool) {
     const Index groups = (x.cols() + group - 1) / group;
     const Index stride = roundUpToLanes(groups * group);
-    const Index outlier_stride = x.cols() / kOutlierRatio + 1;  // so many times the mean, no more can be above it
+    // No more numbers can be above that many times their mean, also if it has lost some digits; and one ends the list.
+    const Index outlier_stride = x.cols() / (kOutlierRatio - 1) + 1;
     values_.makeRoom(x.rows() * stride);
     sums_.makeRoom(x.rows() * groups);
     scales_.makeRoom(x.rows());

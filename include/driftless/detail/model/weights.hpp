@@ -179,12 +179,12 @@ WeightBytes weightBytes(const Weights<Scalar>& weights) {
 inline void checkCompute(const Config& config, StoredType stored, ComputeType compute) {
   if (compute == ComputeType::full) return;
   if (!isQuantized(stored))
-    raise<ArgumentError>({"expected weights of int8 or int4 to compute in int8, got ", nameOf(stored)});
+    raise<ArgumentError>({"to compute in int8, expected weights stored as int8 or int4, got ", nameOf(stored)});
   // So many products of two numbers up to 127 surely fit into 31 bits, also where 128 is added to one of them.
   constexpr Index kMostInputs = Index{1} << 16;
   const auto check = [](const char* name, Index size) {
     if (size > kMostInputs)
-      raise<ArgumentError>({"expected ", name, " up to ", kMostInputs, " to compute in int8, got ", size});
+      raise<ArgumentError>({"to compute in int8, expected ", name, " up to ", kMostInputs, ", got ", size});
   };
   check("n_embd", config.n_embd);
   check("n_inner", config.innerSize());

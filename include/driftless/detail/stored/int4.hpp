@@ -62,7 +62,7 @@ EIGEN_STRONG_INLINE Lanes<float> loadNibbles<float>(const std::byte* columns, in
     const __m256i low = _mm256_and_si256(nibbles, _mm256_set1_epi32(15));
     return _mm256_cvtepi32_ps(_mm256_sub_epi32(low, _mm256_set1_epi32(kInt4Offset)));
   };
-  if constexpr (Lanes<float>::kPackets == 2) return {{widen(0), widen(8)}};
+  return {{widen(0), widen(8)}};
 }
 
 #endif
@@ -95,7 +95,7 @@ inline float int4At(const std::byte* panel, Index width, Index row, Index column
          static_cast<float>(*octet.scales);
 }
 
-/// number / scale, rounded to a whole number from -8 to 7; zero if the scale is.
+/// number * inverse_scale, rounded to a whole number from -8 to 7.
 template <class Scalar>
 EIGEN_STRONG_INLINE Lanes<Scalar> roundToInt4(const Lanes<Scalar>& number, const Lanes<Scalar>& inverse_scale) {
   using L = Lanes<Scalar>;
@@ -106,6 +106,7 @@ EIGEN_STRONG_INLINE Lanes<Scalar> roundToInt4(const Lanes<Scalar>& number, const
   return selectLess(whole, least, least, selectLess(most, whole, most, whole));
 }
 
+/// 1 / scale, and zero where that is zero.
 template <class Scalar>
 EIGEN_STRONG_INLINE Lanes<Scalar> inverseOf(const Lanes<Scalar>& scale) {
   using L = Lanes<Scalar>;
@@ -161,10 +162,10 @@ bool storeInt4(const Scalar* values, Index in, Index width, std::byte* panel) {
       for (Index k = 0; k < kInt4Group; ++k) {
         const Lanes<Scalar> zero = Lanes<Scalar>::broadcast(Scalar(0));
         (k < rows ? roundToInt4(Lanes<Scalar>::load(numbers + k * width), inverse) : zero).store(lane);
-        std::byte* const bytes = octets + (k / 8 * width + column) * 4 + k % 4;
+        std::byte* const bytes = octets + (k / kInt4Octet * width + column) * 4 + k % 4;
         for (Index c = 0; c < kLanes; ++c) {
           const auto nibble = static_cast<std::byte>(static_cast<int>(lane[c]) + kInt4Offset);
-          bytes[4 * c] = k % 8 < 4 ? nibble : bytes[4 * c] | nibble << 4;
+          bytes[4 * c] = k % kInt4Octet < 4 ? nibble : bytes[4 * c] | nibble << 4;
         }
       }
     }

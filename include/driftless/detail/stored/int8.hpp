@@ -13,10 +13,10 @@
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
 /// Rows of a matrix of int8 that is packed for products in whole numbers.
-constexpr Index roundUpToQuads(Index rows) { return (rows + 3) / 4 * 4; }
+EIGEN_STRONG_INLINE constexpr Index roundUpToQuads(Index rows) { return (rows + 3) / 4 * 4; }
 
-/// What is added there to numbers from -127 to 127.
-inline constexpr int kInt8Shift = 128;
+/// What is added there to numbers from -127 to 127, so that they are stored without a sign.
+inline constexpr int kInt8ZeroPoint = 128;
 
 inline namespace DRIFTLESS_VECTORS {
 
@@ -97,13 +97,13 @@ float storeInt8Row(const Scalar* values, Eigen::Index count, std::int8_t* stored
 template <class Scalar>
 bool storeInt8Quads(const Scalar* values, Eigen::Index in, Eigen::Index width, std::byte* quads, float* scales) {
   if (!findInt8Scales(values, in, width, scales)) return false;
-  std::fill_n(quads, roundUpToQuads(in) * width, std::byte{kInt8Shift});
+  std::fill_n(quads, roundUpToQuads(in) * width, std::byte{kInt8ZeroPoint});
   for (Eigen::Index row = 0; row < in; ++row)
     for (Eigen::Index column = 0; column < width; column += kLanes) {
       std::int8_t rounded[kLanes];
       roundToInt8(loadLanes<float>(values + row * width + column), scales + column, rounded);
       std::byte* const bytes = quads + (row / 4 * width + column) * 4 + row % 4;
-      for (Eigen::Index i = 0; i < kLanes; ++i) bytes[4 * i] = static_cast<std::byte>(rounded[i] + kInt8Shift);
+      for (Eigen::Index i = 0; i < kLanes; ++i) bytes[4 * i] = static_cast<std::byte>(rounded[i] + kInt8ZeroPoint);
     }
   return true;
 }
@@ -116,13 +116,13 @@ Lanes<Scalar> loadInt8Quads(const std::byte* quads, Index width, Index row, Inde
   const Index byte = std::endian::native == std::endian::little ? row % 4 : 3 - row % 4;
   Scalar numbers[kLanes];
   for (Index c = 0; c < kLanes; ++c)
-    numbers[c] = static_cast<Scalar>(static_cast<std::int32_t>(bits[c] >> (8 * byte) & 0xFF) - kInt8Shift);
+    numbers[c] = static_cast<Scalar>(static_cast<std::int32_t>(bits[c] >> (8 * byte) & 0xFF) - kInt8ZeroPoint);
   return Lanes<Scalar>::load(numbers);
 }
 
 /// Row `row` of a column.
 inline int int8QuadAt(const std::byte* quads, Index width, Index row, Index column) {
-  return static_cast<int>(quads[(row / 4 * width + column) * 4 + row % 4]) - kInt8Shift;
+  return static_cast<int>(quads[(row / 4 * width + column) * 4 + row % 4]) - kInt8ZeroPoint;
 }
 
 #if defined(EIGEN_VECTORIZE_AVX512)
