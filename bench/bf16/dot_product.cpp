@@ -1,5 +1,5 @@
 // Which plain arithmetic gives the bits of AVX512-BF16's vdpbf16ps? Built by hand, where there is that instruction:
-//   g++ -std=c++20 -O2 -mavx512f -mavx512bf16 docs/bf16_dot_product.cpp -o bf16_dot_product && ./bf16_dot_product
+//   g++ -std=c++20 -O2 -mavx512f -mavx512bf16 bench/bf16/dot_product.cpp -o dot_product && ./dot_product
 #include <immintrin.h>
 
 #include <bit>
