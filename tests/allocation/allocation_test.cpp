@@ -17,7 +17,6 @@
 #include <cstdint>
 #include <random>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "driftless/forward.hpp"
@@ -68,14 +67,16 @@ long allocationsOf(Run run) {
 
 TEST_CASE("in a workspace, a decode step allocates nothing after the first one") {
   const Parameters<float> parameters = livelyParameters(smallConfig(136, 2, 130, 300, 200));
-  for (const auto& [stored, compute] :
-       {std::pair(StoredType::full, ComputeType::full), std::pair(StoredType::f16, ComputeType::full),
-        std::pair(StoredType::bf16, ComputeType::full), std::pair(StoredType::int8, ComputeType::full),
-        std::pair(StoredType::int8, ComputeType::int8), std::pair(StoredType::int4, ComputeType::full),
-        std::pair(StoredType::int4, ComputeType::int8)}) {
-    INFO(nameOf(stored) << " computed in " << nameOf(compute));
-    const Weights<float> weights(parameters, {.stored = stored, .compute = compute});
-    ModelCache<float> cache(weights, stored == StoredType::int4 ? StoredType::int8 : stored);
+  for (const LoadOptions& options : {LoadOptions{},
+                                     {.stored = StoredType::f16},
+                                     {.stored = StoredType::bf16},
+                                     {.stored = StoredType::int8},
+                                     {.stored = StoredType::int8, .compute = ComputeType::int8},
+                                     {.stored = StoredType::int4},
+                                     {.stored = StoredType::int4, .compute = ComputeType::int8}}) {
+    INFO(nameOf(options.stored) << " computed in " << nameOf(options.compute));
+    const Weights<float> weights(parameters, options);
+    ModelCache<float> cache(weights, options.stored == StoredType::int4 ? StoredType::int8 : options.stored);
     Workspace<float> workspace{Threads(2)};
     decodeStep(1, 0, weights, cache, workspace);
     CHECK(allocationsOf([&] {

@@ -216,6 +216,12 @@ EIGEN_STRONG_INLINE Lanes<Scalar> magnitude(const Lanes<Scalar>& a) {
   return eachPacket([](const auto& x) { return Eigen::internal::pabs(x); }, a);
 }
 
+/// Lane by lane: zero where a is finite, NaN where it is not.
+template <class Scalar>
+EIGEN_STRONG_INLINE Lanes<Scalar> zeroIfFinite(const Lanes<Scalar>& a) {
+  return eachPacket([](const auto& x) { return Eigen::internal::psub(x, x); }, a);
+}
+
 /// Whether a < b in any lane.
 template <class Scalar>
 EIGEN_STRONG_INLINE bool isAnyLess(const Lanes<Scalar>& a, const Lanes<Scalar>& b) {

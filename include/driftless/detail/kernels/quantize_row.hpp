@@ -33,7 +33,7 @@ Scalar quantizeRow(const Scalar* x, Index width, Index group, Index padded, std:
     const L number = load(i), size = magnitude(number);
     total = total + size;
     largest = selectLess(largest, size, size, largest);
-    not_finite = not_finite + (number - number);
+    not_finite = not_finite + zeroIfFinite(number);
   }
   std::fill_n(values, padded, std::int8_t{0});
   std::fill_n(sums, (width + group - 1) / group, 0);

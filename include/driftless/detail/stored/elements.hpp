@@ -83,11 +83,11 @@ bool storeElements(const Scalar* values, Index in, Index width, Element* stored,
   } else {
     using L = Lanes<Scalar>;
     const L zero = L::broadcast(Scalar(0));
-    L faults = zero;  // NaN where a finite number is stored as infinity: x - x is NaN unless x is finite
+    L faults = zero;  // NaN where a finite number is stored as infinity
     for (Index i = 0; i < in * width; i += kLanes) {
       storeLanes(values + i, stored + i);
       const L number = L::load(values + i), kept = loadLanes<Scalar>(stored + i);
-      faults = faults + selectNaN(number - number, zero, kept - kept);
+      faults = faults + selectNaN(zeroIfFinite(number), zero, zeroIfFinite(kept));
     }
     return !std::isnan(sumOfLanes(faults));
   }

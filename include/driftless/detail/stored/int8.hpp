@@ -28,14 +28,14 @@ template <class Scalar>
 bool findInt8Scales(const Scalar* values, Eigen::Index in, Eigen::Index width, float* scales) {
   using L = Lanes<float>;
   const L zero = L::broadcast(0);
-  L faults = zero;  // NaN where a number is not finite, for only then x - x is NaN
+  L faults = zero;
   std::fill_n(scales, width, 0.0f);
   for (Eigen::Index row = 0; row < in; ++row)
     for (Eigen::Index column = 0; column < width; column += kLanes) {
       const L number = loadLanes<float>(values + row * width + column);
       const L size = magnitude(number), largest = L::load(scales + column);
       selectLess(largest, size, size, largest).store(scales + column);
-      faults = faults + (number - number);
+      faults = faults + zeroIfFinite(number);
     }
   for (Eigen::Index column = 0; column < width; ++column) scales[column] /= kInt8Largest;
   return !std::isnan(sumOfLanes(faults));
