@@ -11,7 +11,7 @@
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail { inline namespace DRIFTLESS_VECTORS {
 
-/// A panel of Int8Quads as the tile below goes through it: packet after packet of quads, all in one group.
+/// A panel of Packing::int8_quads as the tile below goes through it: packet after packet of quads, all in one group.
 struct Int8Panel {
   using Weights = Int8Weights;
   static constexpr int kQuads = 1;  ///< of rows in a packet
@@ -27,7 +27,7 @@ struct Int8Panel {
   }
 };
 
-/// A panel of Int4Groups likewise.
+/// A panel of Packing::int4_groups likewise.
 struct Int4Panel {
   using Weights = IntegerPacket;
   static constexpr int kQuads = 2;
@@ -102,9 +102,8 @@ EIGEN_STRONG_INLINE void multiplyIntegerTile(const QuantizedTile<Scalar>& x, con
 }
 
 /// sums [rows, width] = x [rows, in] * panel [in, width] but for the scales of whole columns, for 1 to kTileRows rows
-/// and a panel packed for whole numbers, of a width that is a multiple of kLanes, up to kPanelWidth. `sums` is zero
-/// before. An element is the product of what was rounded, and outliers by one fused multiply-add each in ascending
-/// order.
+/// and a panel packed for whole numbers, of a width that is a multiple of kLanes, up to kPanelWidth. An element is the
+/// product of what was rounded, and then outliers are added by one fused multiply-add each in ascending order.
 template <class Scalar>
 void multiplyQuantized(Index rows, const QuantizedTile<Scalar>& x, StoredType stored, const std::byte* panel,
                        Index width, Index in, Scalar* sums, Index sums_stride) {

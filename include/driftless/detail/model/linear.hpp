@@ -33,7 +33,7 @@ void multiply(Step<Scalar>& step, const PaddedRows<Scalar>& x, const PackedMatri
   const Kernels<Scalar>& use = kernels<Scalar>();
   const bool in_integers = matrix.compute() == ComputeType::int8;
   if (in_integers) step.quantized.assign(x, matrix.stored() == StoredType::int4 ? kInt4Group : in, step.pool);
-  // What several tiles multiply by is widened once for all of a task's.
+  // What several tiles of a task multiply by is widened once.
   const bool widens = !in_integers && matrix.stored() != StoredType::full && x.rows() > kTileRows;
   if (widens) step.widened.resize(step.pool.threads(), in * kPanelWidth);
 
