@@ -76,6 +76,8 @@ EIGEN_STRONG_INLINE Lanes<Scalar> loadLanes(const Element* from) {
     return Lanes<Scalar>::load(from);
   } else {
     Scalar values[kLanes];
+    // Where a loop around this one is unrolled and this is not, g++ 12 gives wrong numbers at -O1.
+#pragma GCC unroll 16
     for (Eigen::Index i = 0; i < kLanes; ++i) values[i] = static_cast<Scalar>(from[i]);
     return Lanes<Scalar>::load(values);
   }

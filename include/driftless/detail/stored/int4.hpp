@@ -38,6 +38,7 @@ inline int nibbleAt(const std::byte* column, int row) {
 template <class Scalar>
 EIGEN_STRONG_INLINE Lanes<Scalar> loadNibbles(const std::byte* columns, int row) {
   Scalar values[kLanes];
+#pragma GCC unroll 16
   for (Index c = 0; c < kLanes; ++c) values[c] = static_cast<Scalar>(nibbleAt(columns + 4 * c, row));
   return Lanes<Scalar>::load(values);
 }
