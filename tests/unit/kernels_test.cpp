@@ -317,7 +317,10 @@ TEST_CASE_TEMPLATE("kernels: a panel of a 16-bit type holds the cast of each num
     bool expected = true;
     for (std::size_t i = 0; i < kPanelWidth; ++i) {
       const Element cast = static_cast<Element>(numbers[first + i]);
-      same = same && std::bit_cast<std::uint16_t>(stored[i]) == std::bit_cast<std::uint16_t>(cast);
+      // A cast by an instruction keeps a NaN's payload, one by software does not.
+      same = same && (std::isnan(static_cast<float>(cast))
+                          ? std::isnan(static_cast<float>(stored[i]))
+                          : std::bit_cast<std::uint16_t>(stored[i]) == std::bit_cast<std::uint16_t>(cast));
       if (std::isfinite(numbers[first + i]) && !std::isfinite(static_cast<float>(cast))) expected = false;
     }
     says_so = says_so && fits == expected;

@@ -11,7 +11,7 @@ EIGEN_STRONG_INLINE Lanes<float> loadLanes<float, Eigen::half>(const Eigen::half
   return {{_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))}};
 }
 
-/// Of NaN, only the sign is kept, as by a cast.
+/// Of NaN, only the sign is kept, as by a cast in software.
 template <>
 EIGEN_STRONG_INLINE void storeLanes<float, Eigen::half>(const float* from, Eigen::half* to) {
   const __m512 numbers = _mm512_loadu_ps(from);
@@ -32,7 +32,7 @@ EIGEN_STRONG_INLINE Lanes<float> loadLanes<float, Eigen::half>(const Eigen::half
   return {{widen(0), widen(8)}};
 }
 
-/// Of NaN, only the sign is kept, as by a cast.
+/// Of NaN, only the sign is kept, as by a cast in software.
 template <>
 EIGEN_STRONG_INLINE void storeLanes<float, Eigen::half>(const float* from, Eigen::half* to) {
   for (int i = 0; i < kLanes; i += 8) {
