@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "driftless/detail/messages.hpp"
 #include "driftless/detail/model/block.hpp"
@@ -156,33 +158,40 @@ class ForwardPass {
   Index id_ = 0;           ///< how many of its ids are
 };
 
-/// Runs the chunks through the model and writes the logits [rows, V] of the last ids of the first `rows` of them, row
-/// after row. The others, of which more ids are to follow, cost no unembedding.
+/// Runs the chunks through the model and writes logits, row after row: of the last wanted[i] ids of chunks[i], in their
+/// order. Other ids cost no unembedding.
 template <class Scalar>
-void lastLogits(std::span<const Chunk<Scalar>> chunks, Index rows, const Weights<Scalar>& weights,
+void lastLogits(std::span<const Chunk<Scalar>> chunks, std::span<const Index> wanted, const Weights<Scalar>& weights,
                 Workspace<Scalar>& workspace, const Observer<Scalar>& observer, Scalar* logits) {
   Step<Scalar>& step = workspace.step();
-  step.last.resize(rows, weights.config.n_embd);
+  step.last.resize(std::accumulate(wanted.begin(), wanted.end(), Index{0}), weights.config.n_embd);
   ForwardPass<Scalar> pass(chunks, weights, workspace, observer);
+  Index next = 0;
   while (pass.runPiece())
-    for (const Segment<Scalar>& segment : step.segments)
-      if (segment.sequence < rows)
-        std::copy_n(step.normed.row(segment.first_row + segment.rows - 1), weights.config.n_embd,
-                    step.last.row(segment.sequence));
-  unembed(step, step.last, weights, logits);
+    for (const Segment<Scalar>& segment : step.segments) {
+      const Chunk<Scalar>& chunk = chunks[static_cast<std::size_t>(segment.sequence)];
+      const Index row = segment.position - chunk.cache->length();  // of the segment's first id in its chunk
+      const Index first_wanted =
+          static_cast<Index>(chunk.ids.size()) - wanted[static_cast<std::size_t>(segment.sequence)];
+      for (Index r = (std::max)(Index{0}, first_wanted - row); r < segment.rows; ++r)
+        std::copy_n(step.normed.row(segment.first_row + r), weights.config.n_embd, step.last.row(next++));
+    }
+  if (next > 0) unembed(step, step.last, weights, logits);
   step.tell(Part::unembedding);
   pass.commit();
 }
 
 /// The same into the workspace, of chunks that have yet to be checked.
 template <class Scalar>
-MatrixView<Scalar> lastLogits(std::span<const Chunk<Scalar>> chunks, Index rows, const Weights<Scalar>& weights,
-                              Workspace<Scalar>& workspace, const Observer<Scalar>& observer) {
+MatrixView<Scalar> lastLogits(std::span<const Chunk<Scalar>> chunks, std::span<const Index> wanted,
+                              const Weights<Scalar>& weights, Workspace<Scalar>& workspace,
+                              const Observer<Scalar>& observer) {
   checkChunks(chunks, weights);
   AlignedBuffer<Scalar>& logits = workspace.step().batch_logits;
+  const Index rows = std::accumulate(wanted.begin(), wanted.end(), Index{0});
   const Index V = weights.config.vocab_size;
   logits.makeRoom(rows * V);
-  lastLogits(chunks, rows, weights, workspace, observer, logits.data());
+  lastLogits(chunks, wanted, weights, workspace, observer, logits.data());
   return {logits.data(), rows, V};
 }
 
@@ -196,7 +205,8 @@ const WorkspaceVector<Scalar>& prefill(TokenIds promptIds, const Weights<Scalar>
   detail::checkChunk(chunk, weights);
   WorkspaceVector<Scalar>& logits = workspace.step().logits;
   logits.resize(weights.config.vocab_size);
-  detail::lastLogits(std::span(&chunk, 1), 1, weights, workspace, observer, logits.data());
+  const Index wanted = 1;
+  detail::lastLogits(std::span(&chunk, 1), std::span(&wanted, 1), weights, workspace, observer, logits.data());
   return logits;
 }
 
@@ -228,7 +238,9 @@ Matrix<Scalar> prefillLogits(TokenIds promptIds, const Weights<Scalar>& weights,
 template <FloatingScalar Scalar>
 MatrixView<Scalar> prefill(const std::vector<Chunk<Scalar>>& chunks, const Weights<Scalar>& weights,
                            Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
-  return detail::lastLogits(std::span(chunks), static_cast<Index>(chunks.size()), weights, workspace, observer);
+  std::vector<Index>& wanted = workspace.step().wanted;
+  wanted.assign(chunks.size(), 1);
+  return detail::lastLogits(std::span(chunks), std::span(std::as_const(wanted)), weights, workspace, observer);
 }
 
 template <FloatingScalar Scalar>

@@ -45,6 +45,7 @@ struct Step {
   WorkspaceVector<Scalar> logits = {};      ///< [V] of one sequence
   AlignedBuffer<Scalar> batch_logits = {};  ///< [B, V] of several, row after row
   std::vector<Chunk<Scalar>> chunks = {};   ///< of a decode step of several
+  std::vector<Index> wanted = {};           ///< of how many of its ids each chunk's logits are wanted
   Candidates candidates = {};               ///< of a draw from its logits
 
   void tell(Part part) const {
