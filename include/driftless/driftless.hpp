@@ -10,6 +10,7 @@
 #include "driftless/forward.hpp"
 #include "driftless/generate.hpp"
 #include "driftless/instruction_set.hpp"
+#include "driftless/log_probabilities.hpp"
 #include "driftless/observer.hpp"
 #include "driftless/parameters.hpp"
 #include "driftless/reference.hpp"
