@@ -48,15 +48,21 @@ struct GenerateOptions {
   /// How many of the likeliest tokens are reported at each step, besides the chosen one; absent: nothing is reported.
   std::optional<Index> log_probabilities = {};
   bool prompt_log_probabilities = false;  ///< whether the prompt's tokens are reported likewise
-  Drafter drafter = {};   ///< guesses tokens, which are then verified together: the same ids, often sooner
+  Drafter drafter = {};     ///< guesses tokens, which are then verified together: the same ids, often sooner
   Index draft_tokens = 10;  ///< the most that are guessed at a time
-  bool use_cache = true;  ///< false recomputes everything at every step: the same ids, slowly
+  bool use_cache = true;    ///< false recomputes everything at every step: the same ids, slowly
 };
 
 /// A prompt, and how it is continued.
 struct Request {
   std::vector<int> ids;          ///< of the prompt, at least one
   GenerateOptions options = {};  ///< of this prompt alone
+};
+
+/// A token's probability where it stands, and the likeliest tokens there.
+struct TokenScore {
+  double log_probability;                ///< of the token, as logProbability has it
+  std::vector<TokenLogProbability> top;  ///< as topLogProbabilities has them
 };
 
 /// What came of a prompt, or of one of its samples.
@@ -81,9 +87,9 @@ using OnFinish = std::function<void(std::size_t sequence, const Generation& gene
 
 /// How many sequences run together, and in what memory.
 struct BatchOptions {
-  Index sequences = 16;                  ///< the most that run together
-  Index prompt_rows = 64;                ///< rows of prompts in a step for which running sequences wait
-  StoredType cache = StoredType::full;   ///< what keys and values are stored as
+  Index sequences = 16;                 ///< the most that run together
+  Index prompt_rows = 64;               ///< rows of prompts in a step for which running sequences wait
+  StoredType cache = StoredType::full;  ///< what keys and values are stored as
   /// The most that the caches of running sequences may take, in bytes, each counted as long as it can become.
   Index cache_bytes = (std::numeric_limits<Index>::max)();
   Index prefix_bytes = 0;  ///< what a PrefixIndex over the prompts may hold; 0: there is none

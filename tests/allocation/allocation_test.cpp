@@ -151,11 +151,9 @@ TEST_CASE("generating allocates as often with draws as without, but for the room
   const Weights<float> weights(livelyParameters(smallConfig(136, 2, 130, 3000, 200)), {.threads = Threads(1)});
   const std::vector<std::vector<int>> prompts = {someIds(5, 300)};
   const auto allocationsFor = [&](const Sampling& sampling) {
-    std::vector<ModelCache<float>> caches;
-    caches.emplace_back(weights);
     Workspace<float> workspace{Threads(1)};
     const GenerateOptions options{.max_tokens = 100, .sampling = sampling};
-    return allocationsOf([&] { generateTokens(prompts, options, weights, caches, workspace); });
+    return allocationsOf([&] { generateTokens(prompts, options, weights, workspace); });
   };
   const long greedy = allocationsFor({});
   for (const Sampling& sampling :

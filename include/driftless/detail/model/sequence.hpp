@@ -22,11 +22,11 @@ namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 template <class Scalar>
 struct Job {
   const Request& request;
-  std::function<bool(std::size_t sample, int id)> onToken;                  ///< may be empty
-  std::function<void(std::size_t sample, const Generation&)> onFinish;  ///< once for each
-  std::size_t begun = 0;                           ///< samples that have
-  std::optional<ModelCache<Scalar>> prompt = {};   ///< all of the prompt but its last token, once one has read it
-  std::vector<TokenScore> prompt_scores = {};      ///< by the sample that has
+  std::function<bool(std::size_t sample, int id)> onToken;                   ///< may be empty
+  std::function<void(std::size_t sample, const Generation&)> onFinish = {};  ///< once for each
+  std::size_t begun = 0;                                                     ///< samples that have
+  std::optional<ModelCache<Scalar>> prompt = {};  ///< all of the prompt but its last token, once one has read it
+  std::vector<TokenScore> prompt_scores = {};     ///< by the sample that has
 
   const GenerateOptions& options() const { return request.options; }
   std::size_t samples() const { return static_cast<std::size_t>(request.options.samples); }
@@ -231,9 +231,7 @@ class Sequence {
     return true;
   }
 
-  void keepScores(std::size_t most) {
-    generation_.scores.resize((std::min)(generation_.scores.size(), most));
-  }
+  void keepScores(std::size_t most) { generation_.scores.resize((std::min)(generation_.scores.size(), most)); }
 
   Job<Scalar>* job_;
   std::size_t sample_;
