@@ -95,10 +95,7 @@ class ModelCache {
   void reset() { truncate(0); }
 
   /// Forgets all positions from `length` on. Throws ArgumentError if there are fewer.
-  const std::vector<int>& ids() const { return ids_; }
-  std::vector<int> ids_;
   void truncate(Index length) {
-    ids_.resize(static_cast<std::size_t>(length), -1);
     for (const LayerCache<Scalar>& layer : layers_) detail::checkNewLength(length, layer.length());
     for (LayerCache<Scalar>& layer : layers_) layer.truncate(length);
   }
@@ -106,7 +103,6 @@ class ModelCache {
   /// An independent copy that goes on from here.
   ModelCache clone() const {
     ModelCache copy;
-    copy.ids_ = ids_;
     for (const LayerCache<Scalar>& layer : layers_) copy.layers_.push_back(layer.clone());
     return copy;
   }

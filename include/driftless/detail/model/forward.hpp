@@ -112,11 +112,9 @@ class ForwardPass {
 
   /// Makes all positions that were run part of the caches.
   void commit() {
-    for (const Chunk<Scalar>& chunk : chunks_) {
-      chunk.cache->ids_.insert(chunk.cache->ids_.end(), chunk.ids.begin(), chunk.ids.end());
+    for (const Chunk<Scalar>& chunk : chunks_)
       for (Index layer = 0; layer < weights_.config.n_layer; ++layer)
         CacheAccess::grow(chunk.cache->layer(layer), static_cast<Index>(chunk.ids.size()));
-    }
   }
 
  private:
