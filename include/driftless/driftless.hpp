@@ -12,6 +12,7 @@
 #include "driftless/instruction_set.hpp"
 #include "driftless/observer.hpp"
 #include "driftless/parameters.hpp"
+#include "driftless/prefix_index.hpp"
 #include "driftless/reference.hpp"
 #include "driftless/safetensors.hpp"
 #include "driftless/sample.hpp"

@@ -149,6 +149,23 @@ struct CacheAccess {
     }
   }
 
+  /// Shares the pages of all layers that begin at a position.
+  template <class Scalar>
+  static std::vector<Page> sharePages(const ModelCache<Scalar>& cache, Index position) {
+    std::vector<Page> pages;
+    for (const LayerCache<Scalar>& layer : cache.layers_)
+      pages.push_back(layer.pages_[static_cast<std::size_t>(position / kPage)].share());
+    return pages;
+  }
+
+  /// Appends what is at the beginning of such pages to a cache whose own pages are full: so many ids.
+  template <class Scalar>
+  static void addPages(ModelCache<Scalar>& cache, const std::vector<Page>& pages, std::span<const int> ids) {
+    for (std::size_t layer = 0; layer < pages.size(); ++layer)
+      cache.layers_[layer].pages_.push_back(pages[layer].share());
+    grow(cache, ids);
+  }
+
   /// [length, C]: elements(cache, head, position) is the first of D numbers, which lie `stride` apart.
   template <class Scalar>
   static Matrix<Scalar> gather(const LayerCache<Scalar>& cache, Index stride,
@@ -167,6 +184,23 @@ struct CacheAccess {
     return rows;
   }
 };
+
+/// Throws ArgumentError if a cache is not of the shape of a model, or if its layers are out of step.
+template <class Scalar>
+void checkCache(const ModelCache<Scalar>& cache, const Config& config) {
+  const auto checkSize = [](const char* size, Index expected, Index actual) {
+    if (actual != expected)
+      raise<ArgumentError>({"expected a cache made for these weights, of ", size, " ", expected, ", got ", actual});
+  };
+  checkSize("n_layer", config.n_layer, cache.layers());
+  checkSize("n_positions", config.n_positions, cache.capacity());
+  checkSize("n_head", config.n_head, cache.layer(0).heads());
+  checkSize("head size", config.headSize(), cache.layer(0).headSize());
+  for (Index layer = 1; layer < cache.layers(); ++layer)
+    if (cache.layer(layer).length() != cache.length())
+      raise<ArgumentError>({"the cache's layers are out of step: layer 0 holds ", cache.length(), " positions, layer ",
+                            layer, " holds ", cache.layer(layer).length()});
+}
 
 }  // namespace detail
 

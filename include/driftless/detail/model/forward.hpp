@@ -19,18 +19,7 @@ template <class Scalar>
 void checkChunk(const Chunk<Scalar>& chunk, const Weights<Scalar>& weights) {
   const Config& config = weights.config;
   const ModelCache<Scalar>& cache = *chunk.cache;
-  const auto checkSize = [](const char* size, Index expected, Index actual) {
-    if (actual != expected)
-      raise<ArgumentError>({"expected a cache made for these weights, of ", size, " ", expected, ", got ", actual});
-  };
-  checkSize("n_layer", config.n_layer, cache.layers());
-  checkSize("n_positions", config.n_positions, cache.capacity());
-  checkSize("n_head", config.n_head, cache.layer(0).heads());
-  checkSize("head size", config.headSize(), cache.layer(0).headSize());
-  for (Index layer = 1; layer < cache.layers(); ++layer)
-    if (cache.layer(layer).length() != cache.length())
-      raise<ArgumentError>({"the cache's layers are out of step: layer 0 holds ", cache.length(), " positions, layer ",
-                            layer, " holds ", cache.layer(layer).length()});
+  checkCache(cache, config);
   checkIds(chunk.ids, config);
   const Index left = config.n_positions - cache.length();
   if (static_cast<Index>(chunk.ids.size()) > left)
