@@ -1,6 +1,7 @@
 // Included by model_float.cpp and model_double.cpp: everything that steps are made of, for one Scalar.
 
 #include "driftless/detail/model/generate.hpp"
+#include "driftless/detail/model/prefix_index.hpp"
 #include "driftless/detail/model/weights.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI {
@@ -9,6 +10,7 @@ template class detail::PackedMatrix<Scalar>;
 template struct Weights<Scalar>;
 template class LayerCache<Scalar>;
 template class ModelCache<Scalar>;
+template class PrefixIndex<Scalar>;
 template class Workspace<Scalar>;
 
 template Matrix<Scalar> layerNorm(const Matrix<Scalar>&, const LayerNorm<Scalar>&);

@@ -66,8 +66,7 @@ std::vector<ModelCache<float>> emptyCaches(const ModelOptions& options, const We
 }
 
 Index bytesPerPosition(const LayerCache<float>& layer) {
-  const LayerCache<float> page(layer.heads(), layer.headSize(), detail::kPanelWidth, layer.stored());
-  return page.bytes() / page.capacity();
+  return layer.bytesFor(detail::kPanelWidth) / detail::kPanelWidth;
 }
 
 const Tokenizer* ModelTokenizer::find() {

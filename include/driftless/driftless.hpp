@@ -13,6 +13,7 @@
 #include "driftless/log_probabilities.hpp"
 #include "driftless/observer.hpp"
 #include "driftless/parameters.hpp"
+#include "driftless/prefix_index.hpp"
 #include "driftless/reference.hpp"
 #include "driftless/safetensors.hpp"
 #include "driftless/sample.hpp"

@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <span>
 #include <vector>
@@ -27,9 +28,10 @@
 namespace {
 
 std::atomic<long> allocations = 0;
+std::atomic<long> most_allocations = (std::numeric_limits<long>::max)();  ///< there is no memory for more
 
 void* allocate(std::size_t size, std::size_t alignment) {
-  ++allocations;
+  if (++allocations > most_allocations) throw std::bad_alloc();
   if (void* memory = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment)) return memory;
   throw std::bad_alloc();
 }
@@ -65,7 +67,7 @@ long allocationsOf(Run run) {
 
 }  // namespace
 
-TEST_CASE("in a workspace, a decode step allocates nothing after the first one") {
+TEST_CASE("in a workspace, a decode step allocates nothing after the first one but a page per layer") {
   const Parameters<float> parameters = livelyParameters(smallConfig(136, 2, 130, 300, 200));
   for (const LoadOptions& options : {LoadOptions{},
                                      {.stored = StoredType::f16},
@@ -79,9 +81,17 @@ TEST_CASE("in a workspace, a decode step allocates nothing after the first one")
     ModelCache<float> cache(weights, options.stored == StoredType::int4 ? StoredType::int8 : options.stored);
     Workspace<float> workspace{Threads(2)};
     decodeStep(1, 0, weights, cache, workspace);
-    CHECK(allocationsOf([&] {
-            for (Index position = 1; position < 200; ++position) decodeStep(2, position, weights, cache, workspace);
-          }) == 0);
+    for (Index position = 1; position < 200; ++position) {
+      CAPTURE(position);
+      const long pages = position % 64 == 0 ? cache.layers() : 0;
+      CHECK(allocationsOf([&] { decodeStep(2, position, weights, cache, workspace); }) == pages);
+    }
+    // Two clones take turns: the first to write has to copy the last page, the second is then its only owner.
+    ModelCache<float> copy = cache.clone();
+    cache.truncate(150);
+    copy.truncate(150);
+    CHECK(allocationsOf([&] { decodeStep(2, 150, weights, copy, workspace); }) == cache.layers());
+    CHECK(allocationsOf([&] { decodeStep(2, 150, weights, cache, workspace); }) == 0);
   }
 }
 
@@ -95,7 +105,7 @@ TEST_CASE("in a workspace, a step no larger than one before it allocates nothing
     const std::vector<int> ids = someIds(40, 300);
     const std::vector<Chunk<float>> chunks = {{std::span(ids).first(30), &one}, {std::span(ids).first(10), &two}};
     prefill(chunks, weights, workspace);
-    prefill(std::span(ids).first(1), weights, three, workspace);
+    prefill(std::span(ids).first(1), weights, three, workspace);  // from here on, all caches have their first page
     CHECK(allocationsOf([&] {
             prefill(chunks, weights, workspace);
             prefill(ids, weights, three, workspace);
@@ -129,6 +139,41 @@ TEST_CASE("in a workspace, a decode step of several sequences allocates nothing 
             decodeStep(ids, positions, weights, running, workspace);
           }
         }) == 0);
+}
+
+TEST_CASE("a step that there is too little memory for leaves its caches as they were") {
+  const Weights<float> weights(livelyParameters(smallConfig(136, 2, 130, 300, 200)));
+  const std::vector<int> ids = someIds(150, 300);
+  const std::span<const int> all(ids);
+  ModelCache<float> parent(weights);
+  prefill(all.first(70), weights, parent);
+  int failures = 0;
+  for (long most = 0;; ++most) {
+    CAPTURE(most);
+    ModelCache<float> one = parent.clone(), two(weights);  // one's last page is shared, two has none
+    const std::vector<Chunk<float>> chunks = {{all.subspan(70), &one}, {all, &two}};
+    Workspace<float> workspace{Threads(1)};
+    bool is_done = false;
+    most_allocations = allocations + most;
+    try {
+      prefill(chunks, weights, workspace);
+      is_done = true;
+    } catch (const std::bad_alloc&) {
+    }
+    most_allocations = (std::numeric_limits<long>::max)();
+    if (is_done) {
+      CHECK(one.layer(2).keys() == two.layer(2).keys());
+      break;
+    }
+    ++failures;
+    CHECK(one.length() == 70);
+    CHECK(one.ids() == parent.ids());
+    CHECK(one.bytes() == parent.bytes());
+    CHECK(one.layer(2).keys() == parent.layer(2).keys());
+    CHECK(two.length() == 0);
+    CHECK(two.bytes() == 0);
+  }
+  CHECK(failures > 3 * (2 + 3));  // at least one for each page
 }
 
 TEST_CASE("in a workspace, a draw allocates nothing after the first one, whatever the settings and the logits") {

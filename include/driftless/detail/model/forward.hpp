@@ -21,18 +21,7 @@ template <class Scalar>
 void checkChunk(const Chunk<Scalar>& chunk, const Weights<Scalar>& weights) {
   const Config& config = weights.config;
   const ModelCache<Scalar>& cache = *chunk.cache;
-  const auto checkSize = [](const char* size, Index expected, Index actual) {
-    if (actual != expected)
-      raise<ArgumentError>({"expected a cache made for these weights, of ", size, " ", expected, ", got ", actual});
-  };
-  checkSize("n_layer", config.n_layer, cache.layers());
-  checkSize("n_positions", config.n_positions, cache.capacity());
-  checkSize("n_head", config.n_head, cache.layer(0).heads());
-  checkSize("head size", config.headSize(), cache.layer(0).headSize());
-  for (Index layer = 1; layer < cache.layers(); ++layer)
-    if (cache.layer(layer).length() != cache.length())
-      raise<ArgumentError>({"the cache's layers are out of step: layer 0 holds ", cache.length(), " positions, layer ",
-                            layer, " holds ", cache.layer(layer).length()});
+  checkCache(cache, config);
   checkIds(chunk.ids, config);
   const Index left = config.n_positions - cache.length();
   if (static_cast<Index>(chunk.ids.size()) > left)
@@ -79,19 +68,23 @@ void showHiddenStates(const Step<Scalar>& step) {
          segment.position});
 }
 
-/// A step of several chunks, which go through the model a piece at a time. Their caches are written but do not grow
-/// before commit(): if anything throws on the way, they are as they were.
+/// A step of several chunks, which go through the model a piece at a time. All memory that it needs in their caches is
+/// taken before any is written; they do not grow before commit(): if anything throws on the way, they are as they were.
 template <class Scalar>
 class ForwardPass {
  public:
   ForwardPass(std::span<const Chunk<Scalar>> chunks, const Weights<Scalar>& weights, Workspace<Scalar>& workspace,
               const Observer<Scalar>& observer)
-      : chunks_(chunks), weights_(weights), step_(workspace.step()) {
+      : ForwardPass(chunks, weights, workspace) {  // so that the destructor runs if anything throws here
     step_.observer = &observer;
+    forEachLayer([](LayerCache<Scalar>& layer, Index rows) { CacheAccess::makeRoom(layer, rows); });
   }
   ForwardPass(const ForwardPass&) = delete;
   ForwardPass& operator=(const ForwardPass&) = delete;
-  ~ForwardPass() { step_.observer = nullptr; }
+  ~ForwardPass() {
+    step_.observer = nullptr;
+    forEachLayer([](LayerCache<Scalar>& layer, Index) { CacheAccess::releaseRoom(layer); });
+  }
 
   /// Runs up to kMaxStepRows of the ids that are left, and leaves ln_f's output in step.normed, a row for each of
   /// step.segments' rows. False if no ids are left.
@@ -112,12 +105,21 @@ class ForwardPass {
 
   /// Makes all positions that were run part of the caches.
   void commit() {
-    for (const Chunk<Scalar>& chunk : chunks_)
-      for (Index layer = 0; layer < weights_.config.n_layer; ++layer)
-        CacheAccess::grow(chunk.cache->layer(layer), static_cast<Index>(chunk.ids.size()));
+    for (const Chunk<Scalar>& chunk : chunks_) CacheAccess::grow(*chunk.cache, chunk.ids);
   }
 
  private:
+  ForwardPass(std::span<const Chunk<Scalar>> chunks, const Weights<Scalar>& weights, Workspace<Scalar>& workspace)
+      : chunks_(chunks), weights_(weights), step_(workspace.step()) {}
+
+  /// Calls visit(layer's cache, the chunk's rows).
+  template <class Visit>
+  void forEachLayer(Visit visit) const {
+    for (const Chunk<Scalar>& chunk : chunks_)
+      for (Index layer = 0; layer < weights_.config.n_layer; ++layer)
+        visit(chunk.cache->layer(layer), static_cast<Index>(chunk.ids.size()));
+  }
+
   /// Sets the next piece's segments and returns the number of its rows.
   Index cutPiece() {
     Index rows = 0;
