@@ -13,6 +13,7 @@
 #include "driftless/observer.hpp"
 #include "driftless/parameters.hpp"
 #include "driftless/reference.hpp"
+#include "driftless/rules.hpp"
 #include "driftless/safetensors.hpp"
 #include "driftless/sample.hpp"
 #include "driftless/stored_type.hpp"
