@@ -146,7 +146,8 @@ Generator load(const GenerateCommand& command) {
   GenerateOptions& options = generator.options;
   options.max_tokens = command.max_tokens;
   if (command.stops_at_eos) options.stop_ids = endOfTextIds(command.model.path, generator.tokenizer);
-  options.sampling = {command.temperature, command.top_k, command.top_p, command.seed};
+  options.sampling = {
+      .temperature = command.temperature, .top_k = command.top_k, .top_p = command.top_p, .seed = command.seed};
   options.use_cache = !command.recomputes;
   return generator;
 }

@@ -22,6 +22,7 @@
 
 #include "driftless/forward.hpp"
 #include "driftless/generate.hpp"
+#include "driftless/rules.hpp"
 #include "driftless/sample.hpp"
 #include "support/random_models.hpp"
 
@@ -180,15 +181,36 @@ TEST_CASE("in a workspace, a draw allocates nothing after the first one, whateve
   RowVector<float> logits = RowVector<float>::LinSpaced(5000, -9, 9);
   Workspace<float> workspace{Threads(1)};
   std::mt19937_64 engine(1);
-  sample(logits, Sampling{1, 0, 1, 0}, engine, workspace);
+  sample(logits, Sampling{.temperature = 1}, engine, workspace);
   CHECK(allocationsOf([&] {
           for (const int top_k : {0, 1, 40, 2000, 9000})
-            for (const double top_p : {0.1, 0.95, 0.999999, 1.0}) {
-              const Sampling sampling{1, top_k, top_p, 0};
-              sample(logits, sampling, engine, workspace);
-              sample(logits.head(3000), sampling, engine, workspace);
-              logits.reverseInPlace();
-            }
+            for (const double top_p : {0.1, 0.95, 0.999999, 1.0})
+              for (const double min_p : {0.0, 0.1})
+                for (const double typical_p : {0.1, 0.95, 1.0}) {
+                  const Sampling sampling{1, top_k, top_p, min_p, typical_p};
+                  sample(logits, sampling, engine, workspace);
+                  sample(logits.head(3000), sampling, engine, workspace);
+                  logits.reverseInPlace();
+                }
+        }) == 0);
+}
+
+TEST_CASE("in a workspace, rules allocate nothing after the first time, whatever the ids") {
+  RowVector<float> logits = RowVector<float>::LinSpaced(5000, -9, 9);
+  const LogitsRules rules{.logit_bias = {{7, 1}},
+                          .repetition_penalty = 1.1,
+                          .presence_penalty = 0.5,
+                          .frequency_penalty = 0.1,
+                          .no_repeat_ngram_size = 3,
+                          .suppress_tokens = {1, 2}};
+  const std::vector<int> ids = someIds(500, 5000);
+  Workspace<float> workspace{Threads(1)};
+  applyRules(logits, rules, std::span(ids).first(2), 1, workspace);
+  CHECK(allocationsOf([&] {
+          for (const std::size_t count : {3u, 500u, 100u}) {
+            applyRules(logits, rules, std::span(ids).first(count), count / 2, workspace);
+            applyRules(logits.head(4000), {}, {1, 2}, 0, workspace);
+          }
         }) == 0);
 }
 
@@ -202,7 +224,7 @@ TEST_CASE("generating allocates as often with draws as without, but for the room
   };
   const long greedy = allocationsFor({});
   for (const Sampling& sampling :
-       {Sampling{1, 0, 1, 0}, Sampling{1, 40, 1, 0}, Sampling{1, 0, 0.95, 0}, Sampling{1, 40, 0.95, 0}}) {
+       {Sampling{1, 0, 1}, Sampling{1, 40, 1}, Sampling{1, 0, 0.95}, Sampling{1, 40, 0.95}}) {
     CAPTURE(sampling.top_k);
     CAPTURE(sampling.top_p);
     CHECK(allocationsFor(sampling) - greedy <= 6);

@@ -7,6 +7,7 @@
 #include "driftless/detail/kernels/padded_rows.hpp"
 #include "driftless/detail/model/candidates.hpp"
 #include "driftless/detail/model/quantized_rows.hpp"
+#include "driftless/detail/model/rules_room.hpp"
 #include "driftless/detail/threads/thread_pool.hpp"
 #include "driftless/observer.hpp"
 #include "driftless/workspace.hpp"
@@ -48,6 +49,7 @@ struct Step {
   std::vector<Index> wanted = {};           ///< of how many of its ids each chunk's logits are wanted
   AlignedBuffer<Scalar> allowed = {};       ///< [V] logits after rules
   Candidates candidates = {};               ///< of a draw from its logits
+  RulesRoom rules = {};                     ///< of what changes its logits before
 
   void tell(Part part) const {
     if (observer != nullptr && observer->part) observer->part(part);
@@ -63,7 +65,7 @@ template <FloatingScalar Scalar>
 Index Workspace<Scalar>::bytes() const {
   Index bytes =
       (step_->logits.size() + step_->batch_logits.size() + step_->allowed.size()) * static_cast<Index>(sizeof(Scalar)) +
-      step_->candidates.bytes();
+      step_->candidates.bytes() + step_->rules.bytes();
   for (const auto* rows : {&step_->x, &step_->normed, &step_->qkv, &step_->mixed, &step_->hidden, &step_->scores,
                            &step_->widened, &step_->last})
     bytes += rows->bytes();
