@@ -18,6 +18,7 @@
 #include "driftless/rules.hpp"
 #include "driftless/safetensors.hpp"
 #include "driftless/sample.hpp"
+#include "driftless/scoring.hpp"
 #include "driftless/stored_type.hpp"
 #include "driftless/tensor.hpp"
 #include "driftless/threads.hpp"
