@@ -99,7 +99,7 @@ class Sequence {
     const Index first = cache_.length() - wanted_;  // the position of the first row
     Index row = 0;
     if (scoresPrompt()) {
-      for (; first + row + 1 < static_cast<Index>(known_); ++row)
+      for (; row < wanted_ && first + row + 1 < static_cast<Index>(known_); ++row)
         if (!scorePrompt(rowOf(logits, row), first + row, check)) return;
       if (row == wanted_) return;
     }
@@ -180,12 +180,12 @@ class Sequence {
     }
     const bool must_go_on = static_cast<Index>(generation_.output_ids.size()) < options().min_tokens;
     std::span<const Scalar> allowed = logits;
-    if (must_go_on || changesLogits(options().rules)) {
+    if (must_go_on || options().rules != LogitsRules()) {
       step.allowed.makeRoom(static_cast<Index>(logits.size()));
       const std::span<Scalar> changed(step.allowed.data(), logits.size());
       std::copy(logits.begin(), logits.end(), changed.begin());
-      applyRules(changed, options().rules, std::span(std::as_const(ids_)).first(known_), prompt_tokens_);
-      if (must_go_on) suppress(changed, options().stop_ids);
+      applyRules(changed, options().rules, std::span(std::as_const(ids_)).first(known_), prompt_tokens_, step.rules);
+      if (must_go_on) suppressTokens(changed, std::span(options().stop_ids));
       if (const std::string fault = faultOf(std::span<const Scalar>(changed)); !fault.empty()) {
         finish(FinishReason::error, message({"the rules leave no token at position ", position, ": ", fault}));
         return std::nullopt;
