@@ -16,6 +16,7 @@
 #include "driftless/rules.hpp"
 #include "driftless/safetensors.hpp"
 #include "driftless/sample.hpp"
+#include "driftless/stop_strings.hpp"
 #include "driftless/stored_type.hpp"
 #include "driftless/tensor.hpp"
 #include "driftless/threads.hpp"
