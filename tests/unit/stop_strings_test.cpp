@@ -121,6 +121,17 @@ TEST_CASE("stop strings: the one that begins first counts, of those that a token
   CHECK(later.ids() == std::vector<int>{'a'});
 }
 
+TEST_CASE("stop strings: what is before one in its token stays plain text, even if it spells a special token") {
+  const TemporaryDirectory directory;
+  nlohmann::json json = SmallTokenizer({"<s>!"}).tokenizerJson();
+  json["added_tokens"] = {addedToken("<s>", 257)};
+  writeFile(directory.path() / "tokenizer.json", json.dump());
+  StopStrings stops(Tokenizer::load(directory.path()), {"!"});
+  CHECK(!stops.push(257));
+  CHECK(stops.push(256));
+  CHECK(stops.ids() == std::vector<int>{257, '<', 's', '>'});
+}
+
 TEST_CASE("stop strings: without any, and with an empty one") {
   StopStrings none(stopTokenizer(), {});
   for (int id = 0; id < 300; ++id) CHECK(!none.push(id));
