@@ -210,7 +210,9 @@ class Sequence {
       ids_.push_back(id);
     }
     ++known_;
-    if (stop_strings_ && stop_strings_->push(id, static_cast<Index>(output.size()) >= options().min_tokens)) {
+    if (stop_strings_ && static_cast<Index>(output.size()) < options().min_tokens) {
+      stop_strings_->pass(id);
+    } else if (stop_strings_ && stop_strings_->push(id)) {
       output = stop_strings_->ids();
       keepScores(stop_strings_->certain());
       return finish(FinishReason::stop);
