@@ -10,10 +10,8 @@
 #include <vector>
 
 #include "driftless/detail/model/draft_length.hpp"
-#include "driftless/detail/model/log_probabilities.hpp"
 #include "driftless/detail/model/logits_check.hpp"
-#include "driftless/detail/model/rules.hpp"
-#include "driftless/detail/model/sample.hpp"
+#include "driftless/detail/model/workspace.hpp"
 #include "driftless/generate.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
