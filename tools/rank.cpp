@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <iomanip>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -112,14 +112,14 @@ void RankCommand::run() const {
   Workspace<float> workspace(weights.threads);
   std::vector<Score> scores = scoreContinuations(prompt_ids, continuations, weights, caches.front(), workspace);
 
-  std::vector<Candidate> candidates;
-  for (std::size_t i = 0; i < texts.size(); ++i) candidates.push_back({texts[i], i, std::move(scores[i])});
-  setShares(candidates);
+  std::vector<Candidate> ranked;
+  for (std::size_t i = 0; i < texts.size(); ++i) ranked.push_back({texts[i], i, std::move(scores[i])});
+  setShares(ranked);
   const auto merit = [&](const Candidate& candidate) {
     return by == "mean" ? candidate.score.mean() : candidate.score.total;
   };
-  std::ranges::stable_sort(candidates, std::ranges::greater(), merit);
-  writeOutput(is_json ? json(prompt_ids, candidates, tokenizer.find()) : table(candidates, tokenizer.find()));
+  std::ranges::stable_sort(ranked, std::ranges::greater(), merit);
+  writeOutput(is_json ? json(prompt_ids, ranked, tokenizer.find()) : table(ranked, tokenizer.find()));
 }
 
 }  // namespace driftless::cli

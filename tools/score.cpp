@@ -7,6 +7,8 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "commands.hpp"
@@ -143,17 +145,17 @@ void ScoreCommand::run() const {
   ScoreSum all;
   const Stopwatch watch;
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    const LabelledText& text = texts[i];
-    const Score score = scoreTokens(text.ids, weights, cache, workspace, options);
-    const ScoreSum sum = sumOf(text.ids, score, tokenizer);
+    const LabelledText& one = texts[i];
+    const Score score = scoreTokens(one.ids, weights, cache, workspace, options);
+    const ScoreSum sum = sumOf(one.ids, score, tokenizer);
     all += sum;
     if (is_json) {
-      writeOutput(json(text, score, tokenizer));
+      writeOutput(json(one, score, tokenizer));
       continue;
     }
-    if (shows_tokens) writeOutput(tokenRows(text.ids, score, tokenizer));
+    if (shows_tokens) writeOutput(tokenRows(one.ids, score, tokenizer));
     if (i == 0 || shows_tokens) writeOutput(kHeading + (lines ? "  text\n" : "\n"));
-    writeOutput(row(sum) + (lines ? "  " + nameOf(text, i) : "") + "\n");
+    writeOutput(row(sum) + (lines ? "  " + nameOf(one, i) : "") + "\n");
   }
   const double seconds = watch.seconds();
   if (texts.size() > 1 && !is_json) writeOutput(row(all) + "  all\n");
