@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "driftless/argmax.hpp"
+#include "driftless/checkpoint.hpp"
 #include "driftless/generate.hpp"
+#include "support/fixtures.hpp"
 #include "support/random_models.hpp"
 #include "support/tolerance.hpp"
 
@@ -345,4 +347,94 @@ TEST_CASE("requests: min_tokens keeps stop ids from being chosen, and only until
       "the rules leave no token at position 10: expected a largest logit that is finite, got 0 times NaN and 60 times "
       "minus infinity",
       ArgumentError);
+}
+
+TEST_CASE("requests: a text ends before a stop string, of whatever tokens that is made, and a stream shows no more") {
+  const std::filesystem::path model = fixturePath("tales-gpt2");
+  const Weights<float> storyteller = loadWeights(model);
+  const Tokenizer tokenizer = Tokenizer::load(model);
+  const std::vector<int> prompt = tokenizer.encode("Once upon a time");
+  GenerateOptions options{.max_tokens = 50, .log_probabilities = 0};
+  const Generation whole = generateTokens(prompt, options, storyteller);
+  const std::string text = tokenizer.decode(whole.output_ids);
+  options.tokenizer = &tokenizer;
+  std::size_t inside_tokens = 0;
+  for (std::size_t begin = 0; begin + 9 < text.size(); begin += 7)
+    for (const std::size_t length : {1u, 4u, 9u}) {
+      const std::string stop = text.substr(begin, length);
+      CAPTURE(stop);
+      options.stop_strings = {"never there", stop};
+      options.drafter = begin % 2 == 0 ? promptLookup() : Drafter();
+      std::vector<int> told;
+      const Generation stopped = generateTokens(prompt, options, storyteller, [&](int id) {
+        told.push_back(id);
+        return true;
+      });
+      CHECK(stopped.finish_reason == FinishReason::stop);
+      CHECK(tokenizer.decode(stopped.output_ids) == text.substr(0, text.find(stop)));
+      CHECK(told == stopped.output_ids);
+      REQUIRE(stopped.scores.size() <= stopped.output_ids.size());
+      const auto chosen = static_cast<std::ptrdiff_t>(stopped.scores.size());
+      CHECK(std::equal(stopped.output_ids.begin(), stopped.output_ids.begin() + chosen, whole.output_ids.begin()));
+      if (stopped.scores.size() < stopped.output_ids.size()) ++inside_tokens;
+    }
+  CHECK(inside_tokens > 5);
+
+  options.stop_strings = {text.substr(0, 3), tokenizer.tokenBytes(whole.output_ids[20])};
+  options.min_tokens = 20;
+  const Generation later = generateTokens(prompt, options, storyteller);
+  CHECK(later.output_ids.size() >= 20);
+  CHECK(std::equal(later.output_ids.begin(), later.output_ids.begin() + 20, whole.output_ids.begin()));
+  CHECK(later.finish_reason == FinishReason::stop);
+
+  options = {.max_tokens = 50, .stop_strings = {"there is no such text"}, .tokenizer = &tokenizer};
+  CHECK(generateTokens(prompt, options, storyteller).output_ids == whole.output_ids);
+  std::vector<int> told;
+  const Generation refused = generateTokens(prompt, options, storyteller, [&](int id) {
+    told.push_back(id);
+    return told.size() < 7;
+  });
+  CHECK(refused.finish_reason == FinishReason::callback);
+  CHECK(refused.output_ids == told);
+}
+
+TEST_CASE("requests: rules apply to each next token, by the prompt and what has come so far") {
+  const std::vector<int> prompt = promptOf(20, 4);
+  GenerateOptions options{.max_tokens = 40, .min_tokens = 5, .stop_ids = {3, 4}};
+  options.rules = {.logit_bias = {{7, 0.5}, {9, -2}},
+                   .repetition_penalty = 1.2,
+                   .presence_penalty = 0.3,
+                   .frequency_penalty = 0.1,
+                   .no_repeat_ngram_size = 2,
+                   .suppress_tokens = {1, 2}};
+  for (const double temperature : {0.0, 1.0}) {
+    options.sampling.temperature = temperature;
+    std::vector<int> ids = prompt;
+    std::mt19937_64 engine(options.sampling.seed);
+    ModelCache<float> cache(weights());
+    Workspace<float> workspace(Threads(1));
+    for (std::span<const int> next = ids; ids.size() < prompt.size() + 40; next = std::span(ids).last(1)) {
+      RowVector<float> logits = prefill(next, weights(), cache, workspace);
+      applyRules(logits, options.rules, ids, prompt.size(), workspace);
+      if (ids.size() < prompt.size() + 5)
+        for (const int id : options.stop_ids) logits[id] = -std::numeric_limits<float>::infinity();
+      const int id = sample(logits, options.sampling, engine);
+      if (id == 3 || id == 4) break;
+      ids.push_back(id);
+    }
+    for (const bool has_drafts : {false, true}) {
+      options.drafter = has_drafts ? promptLookup(1) : Drafter();
+      std::vector<int> output = generateTokens(prompt, options, weights()).output_ids;
+      output.insert(output.begin(), prompt.begin(), prompt.end());
+      CHECK(output == ids);
+
+      // Rules see what a cache holds.
+      ModelCache<float> held(weights());
+      prefill(std::span(prompt).first(19), weights(), held, workspace);
+      std::vector<int> gone_on =
+          generateTokens(std::span(prompt).last(1), options, weights(), held, workspace).output_ids;
+      gone_on.insert(gone_on.begin(), prompt.begin(), prompt.end());
+      CHECK(gone_on == ids);
+    }
+  }
 }
