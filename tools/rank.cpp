@@ -34,7 +34,7 @@ std::vector<LabelledText> readCandidates(const RankCommand& command, ModelTokeni
                                          const Config& config) {
   const auto check = [&](const std::vector<int>& ids) {
     checkIds(ids, config);
-    const Index left = config.n_positions - static_cast<Index>(prompt);
+    const Index left = std::max(Index{0}, config.n_positions - static_cast<Index>(prompt));
     if (static_cast<Index>(ids.size()) > left)
       throw ContextFull("expected at most " + std::to_string(left) + " tokens after the prompt's " +
                         std::to_string(prompt) + " (n_positions is " + std::to_string(config.n_positions) + "), got " +

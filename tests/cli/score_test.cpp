@@ -238,6 +238,9 @@ TEST_CASE("rank: what is wrong is named, and nothing is written") {
   checkRefused({"rank", "The king", "a", "--by", "luck"}, "--by");
   checkRefused({"rank", "", "a"}, "expected at least one token id, got none");
   checkRefused({"rank", "The king", "a", ""}, "candidate 2: expected at least one token id, got none");
+  checkRefused({"rank", "-m", kModel, "--ids", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "--candidates", "-"},
+               "line 1: expected at most 0 tokens after the prompt's 17 (n_positions is 16), got 1",
+               "{\"ids\": [1]}\n");
   checkRefused({"rank", "-m", kModel, "--ids", "1,2,3", "--candidates", "-"},
                "standard input: line 2: expected at most 13 tokens after the prompt's 3 (n_positions is 16), got 14",
                "{\"ids\": [1]}\n{\"ids\": [1,2,3,4,5,6,7,8,9,10,11,12,13,14]}\n");

@@ -17,11 +17,11 @@ using namespace driftless::test;
 
 namespace {
 
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNotALogit = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfiniteLogit = std::numeric_limits<float>::infinity();
 
 template <class Scalar>
-RowVector<Scalar> randomLogits(Index count, double spread, unsigned seed) {
+RowVector<Scalar> spreadLogits(Index count, double spread, unsigned seed) {
   std::mt19937 engine(seed);
   RowVector<Scalar> logits(count);
   for (Scalar& logit : logits) logit = static_cast<Scalar>((static_cast<double>(engine()) * 0x1p-32 - 0.5) * spread);
@@ -33,7 +33,7 @@ RowVector<Scalar> randomLogits(Index count, double spread, unsigned seed) {
 TEST_CASE_TEMPLATE("log-probabilities: as Eigen and the standard's functions have them", Scalar, float, double) {
   for (const Index count : {1, 2, 15, 16, 17, 511, 512, 513, 2048, 5000}) {
     for (const double spread : {0.0, 1.0, 30.0, 2000.0}) {
-      const RowVector<Scalar> logits = randomLogits<Scalar>(count, spread, static_cast<unsigned>(count));
+      const RowVector<Scalar> logits = spreadLogits<Scalar>(count, spread, static_cast<unsigned>(count));
       const RowVector<double> expected = logSoftmax(logits);
       double worst = 0, total = 0;
       for (int id = 0; id < count; ++id) {
@@ -50,7 +50,7 @@ TEST_CASE_TEMPLATE("log-probabilities: as Eigen and the standard's functions hav
 }
 
 TEST_CASE("log-probabilities do not depend on a number that is added to all logits, nor on where the row lies") {
-  const RowVector<float> logits = randomLogits<float>(1000, 16, 1).array().round();
+  const RowVector<float> logits = spreadLogits<float>(1000, 16, 1).array().round();
   const RowVector<float> moved = logits.array() + 64;
   Matrix<float> columns(1000, 3);
   columns.col(1) = logits;
@@ -62,8 +62,8 @@ TEST_CASE("log-probabilities do not depend on a number that is added to all logi
 
 TEST_CASE("log-probabilities: what is NaN or minus infinity has a probability of zero") {
   RowVector<float> logits(20);
-  logits.setConstant(-kInfinity);
-  for (Index i = 0; i < 20; i += 2) logits[i] = kNaN;
+  logits.setConstant(-kInfiniteLogit);
+  for (Index i = 0; i < 20; i += 2) logits[i] = kNotALogit;
   logits[3] = 1.5f;
   logits[8] = 1.5f;
   CHECK(logProbability(logits, 3) == doctest::Approx(-std::log(2.0)));
@@ -89,7 +89,7 @@ TEST_CASE("log-probabilities: a token that is certain has zero, also where logit
 }
 
 TEST_CASE("the likeliest tokens are those of a full sort, the lower id first on ties") {
-  RowVector<float> logits = randomLogits<float>(3000, 8, 5);
+  RowVector<float> logits = spreadLogits<float>(3000, 8, 5);
   logits = logits.array().round();  // many ties
   std::vector<int> ids(3000);
   for (int id = 0; id < 3000; ++id) ids[static_cast<std::size_t>(id)] = id;
@@ -106,16 +106,16 @@ TEST_CASE("the likeliest tokens are those of a full sort, the lower id first on 
 }
 
 TEST_CASE("log-probabilities: arguments that are out of range") {
-  const RowVector<float> logits = randomLogits<float>(10, 1, 1);
+  const RowVector<float> logits = spreadLogits<float>(10, 1, 1);
   CHECK_THROWS_WITH_AS(logProbability(logits, 10), "expected a token id from 0 to 9, got 10", ArgumentError);
   CHECK_THROWS_WITH_AS(logProbability(logits, -1), "expected a token id from 0 to 9, got -1", ArgumentError);
   CHECK_THROWS_WITH_AS(topLogProbabilities(logits, -1), "expected a number of likeliest tokens of 0 or more, got -1",
                        ArgumentError);
   RowVector<float> spoilt = logits;
-  spoilt[4] = kInfinity;
+  spoilt[4] = kInfiniteLogit;
   CHECK_THROWS_WITH_AS(logProbability(spoilt, 0),
                        "expected a largest logit that is finite, got infinity for token id 4", ArgumentError);
-  spoilt.setConstant(kNaN);
+  spoilt.setConstant(kNotALogit);
   CHECK_THROWS_WITH_AS(topLogProbabilities(spoilt, 1),
                        "expected a largest logit that is finite, got 10 times NaN and 0 times minus infinity",
                        ArgumentError);

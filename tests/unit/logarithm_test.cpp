@@ -12,7 +12,7 @@ namespace driftless::detail {
 namespace {
 
 /// The distance from the true logarithm in units of its last place.
-double ulps(double x) {
+double ulpsOff(double x) {
   const double actual = naturalLogarithm(x);
   // Doubles have a neighbour closer than that only at powers of two, where this asks for more.
   const double unit = std::nextafter(std::abs(actual), std::numeric_limits<double>::infinity()) - std::abs(actual);
@@ -26,7 +26,7 @@ TEST_CASE("naturalLogarithm is within an ulp of the true one, for numbers of eve
   std::mt19937_64 engine(1);
   double worst = 0;
   const auto check = [&](double x) {
-    const double error = ulps(x);
+    const double error = ulpsOff(x);
     if (error > worst) worst = error;
   };
   for (int i = 0; i < 400'000; ++i) {

@@ -27,14 +27,14 @@ Weights<Scalar> weightsOf(const std::string& model, StoredType stored = StoredTy
   return loadWeights<Scalar>(fixturePath(model), options);
 }
 
-const Weights<float>& odd() {
+const Weights<float>& untiedOdd() {
   static const Weights<float> weights = weightsOf("odd-gpt2-untied");
   return weights;
 }
 
 std::vector<int> oddIds() { return fixtureJson("scores.json").at("ids").at("odd-gpt2-untied"); }
 
-void checkClose(const std::vector<double>& actual, const std::vector<double>& expected) {
+void checkScores(const std::vector<double>& actual, const std::vector<double>& expected) {
   REQUIRE(actual.size() == expected.size());
   double worst = 0;
   for (std::size_t i = 0; i < actual.size(); ++i)
@@ -42,7 +42,7 @@ void checkClose(const std::vector<double>& actual, const std::vector<double>& ex
   CHECK(worst < 1e-4);
 }
 
-std::vector<int> together(std::vector<int> prompt, const std::vector<int>& more) {
+std::vector<int> promptWith(std::vector<int> prompt, const std::vector<int>& more) {
   prompt.insert(prompt.end(), more.begin(), more.end());
   return prompt;
 }
@@ -59,8 +59,8 @@ TEST_CASE("scoring: log-probabilities in windows, as transformers has them") {
     options.max_length = one.at("max_length").get<Index>();
     options.stride = one.at("stride").get<Index>();
     INFO(model << ", windows of " << *options.max_length << ", stride " << *options.stride);
-    const Score score = scoreTokens(ids, model == "tales-gpt2" ? tales : odd(), options);
-    checkClose(score.log_probabilities, one.at("log_probabilities"));
+    const Score score = scoreTokens(ids, model == "tales-gpt2" ? tales : untiedOdd(), options);
+    checkScores(score.log_probabilities, one.at("log_probabilities"));
     CHECK(score.total == doctest::Approx(one.at("total").get<double>()).epsilon(1e-5));
     CHECK(score.total == std::accumulate(score.log_probabilities.begin(), score.log_probabilities.end(), 0.0));
     CHECK(score.top.empty());
@@ -71,12 +71,13 @@ TEST_CASE("scoring: windows are as long as the context, and half of that apart, 
   ScoreOptions options;
   options.max_length = 16;
   options.stride = 8;
-  CHECK(scoreTokens(oddIds(), odd()).log_probabilities == scoreTokens(oddIds(), odd(), options).log_probabilities);
+  CHECK(scoreTokens(oddIds(), untiedOdd()).log_probabilities ==
+        scoreTokens(oddIds(), untiedOdd(), options).log_probabilities);
   options.max_length = 9;
   options.stride = 4;
-  const Score expected = scoreTokens(oddIds(), odd(), options);
+  const Score expected = scoreTokens(oddIds(), untiedOdd(), options);
   options.stride.reset();
-  CHECK(scoreTokens(oddIds(), odd(), options).log_probabilities == expected.log_probabilities);
+  CHECK(scoreTokens(oddIds(), untiedOdd(), options).log_probabilities == expected.log_probabilities);
 }
 
 TEST_CASE("scoring: the perplexity of the held-out tale") {
@@ -124,19 +125,19 @@ TEST_CASE("scoring: every token of a window that is not the first is scored by e
   ScoreOptions options;
   options.max_length = 7;
   options.stride = 3;
-  const Score score = scoreTokens(ids, odd(), options);
+  const Score score = scoreTokens(ids, untiedOdd(), options);
   std::size_t begin = 0;
   for (std::size_t t = 1; t < ids.size(); ++t) {
     while (t >= begin + 7) begin += 3;
-    ModelCache<float> cache(odd());
-    const RowVector<float> logits = prefill(std::span(ids).subspan(begin, t - begin), odd(), cache);
+    ModelCache<float> cache(untiedOdd());
+    const RowVector<float> logits = prefill(std::span(ids).subspan(begin, t - begin), untiedOdd(), cache);
     REQUIRE(score.log_probabilities[t - 1] == logProbability(logits, ids[t]));
   }
 }
 
 TEST_CASE("scoring: progress is told, up to all tokens but the first") {
   std::vector<std::size_t> told;
-  const Score score = scoreTokens(oddIds(), odd(), {}, [&](std::size_t scored) { told.push_back(scored); });
+  const Score score = scoreTokens(oddIds(), untiedOdd(), {}, [&](std::size_t scored) { told.push_back(scored); });
   REQUIRE_FALSE(told.empty());
   CHECK(std::is_sorted(told.begin(), told.end()));
   CHECK(told.size() == 11);  // the first window's 15, eight each from nine more, and two
@@ -146,7 +147,7 @@ TEST_CASE("scoring: progress is told, up to all tokens but the first") {
 }
 
 TEST_CASE("scoring: a single token has nothing before it") {
-  const Score score = scoreTokens({3}, odd());
+  const Score score = scoreTokens({3}, untiedOdd());
   CHECK(score.log_probabilities.empty());
   CHECK(score.total == 0);
   CHECK(std::isnan(score.mean()));
@@ -154,11 +155,11 @@ TEST_CASE("scoring: a single token has nothing before it") {
 }
 
 TEST_CASE("scoring: arguments that are out of range leave the cache as it was") {
-  ModelCache<float> cache(odd());
+  ModelCache<float> cache(untiedOdd());
   Workspace<float> workspace(Threads(1));
-  prefill({1, 2, 3}, odd(), cache);
+  prefill({1, 2, 3}, untiedOdd(), cache);
   const auto refuses = [&](const std::vector<int>& ids, ScoreOptions options, const std::string& expected) {
-    CHECK_THROWS_WITH_AS(scoreTokens(ids, odd(), cache, workspace, options), expected.c_str(), ArgumentError);
+    CHECK_THROWS_WITH_AS(scoreTokens(ids, untiedOdd(), cache, workspace, options), expected.c_str(), ArgumentError);
     CHECK(cache.length() == 3);
   };
   const auto lengths = [](Index max_length, std::optional<Index> stride = {}) {
@@ -197,7 +198,7 @@ TEST_CASE("continuations: log-probabilities as transformers has them") {
   const std::vector<Score> scores = scoreContinuations(prompt, continuations, weightsOf("tales-gpt2"));
   REQUIRE(scores.size() == continuations.size());
   for (std::size_t i = 0; i < scores.size(); ++i)
-    checkClose(scores[i].log_probabilities, golden.at("continuations").at(i).at("log_probabilities"));
+    checkScores(scores[i].log_probabilities, golden.at("continuations").at(i).at("log_probabilities"));
 }
 
 TEST_CASE("continuations: each has the bits of prompt and continuation scored alone") {
@@ -217,7 +218,7 @@ TEST_CASE("continuations: each has the bits of prompt and continuation scored al
     REQUIRE(scores.size() == continuations.size());
     for (std::size_t i = 0; i < scores.size(); ++i) {
       INFO("continuation " << i);
-      const Score alone = scoreTokens(together(prompt, continuations[i]), weights, cache, workspace);
+      const Score alone = scoreTokens(promptWith(prompt, continuations[i]), weights, cache, workspace);
       const std::vector<double> expected(alone.log_probabilities.begin() + 89, alone.log_probabilities.end());
       CHECK(scores[i].log_probabilities == expected);
       CHECK(scores[i].total == std::accumulate(expected.begin(), expected.end(), 0.0));
@@ -226,19 +227,19 @@ TEST_CASE("continuations: each has the bits of prompt and continuation scored al
 }
 
 TEST_CASE("continuations: arguments that are out of range leave the cache as it was") {
-  ModelCache<float> cache(odd());
+  ModelCache<float> cache(untiedOdd());
   Workspace<float> workspace(Threads(1));
-  prefill({1, 2, 3}, odd(), cache);
+  prefill({1, 2, 3}, untiedOdd(), cache);
   const std::vector<int> ten(10, 1), seven(7, 1);
-  CHECK_THROWS_WITH_AS(scoreContinuations({}, {ten}, odd(), cache, workspace),
+  CHECK_THROWS_WITH_AS(scoreContinuations({}, {ten}, untiedOdd(), cache, workspace),
                        "expected at least one token id, got none", ArgumentError);
-  CHECK_THROWS_WITH_AS(scoreContinuations(ten, {}, odd(), cache, workspace),
+  CHECK_THROWS_WITH_AS(scoreContinuations(ten, {}, untiedOdd(), cache, workspace),
                        "expected at least one continuation, got none", ArgumentError);
-  CHECK_THROWS_WITH_AS(scoreContinuations(ten, {{1}, {}}, odd(), cache, workspace),
+  CHECK_THROWS_WITH_AS(scoreContinuations(ten, {{1}, {}}, untiedOdd(), cache, workspace),
                        "expected at least one token id, got none", ArgumentError);
-  CHECK_THROWS_WITH_AS(scoreContinuations(ten, {{259}}, odd(), cache, workspace),
+  CHECK_THROWS_WITH_AS(scoreContinuations(ten, {{259}}, untiedOdd(), cache, workspace),
                        "expected token ids from 0 to 258, got 259 at index 0", ArgumentError);
-  CHECK_THROWS_WITH_AS(scoreContinuations(ten, {{1}, seven}, odd(), cache, workspace),
+  CHECK_THROWS_WITH_AS(scoreContinuations(ten, {{1}, seven}, untiedOdd(), cache, workspace),
                        "expected at most 16 tokens (n_positions) of prompt and continuation 1 together, got 10 and 7",
                        ContextFull);
   CHECK(cache.length() == 3);
