@@ -49,15 +49,15 @@ std::string readBytes(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// A saved cache of three positions.
+/// A saved cache.
 struct SavedCache {
   TemporaryDirectory directory;
   std::filesystem::path path = directory.path() / "cache";
   std::string bytes;
 
-  explicit SavedCache(StoredType stored = StoredType::int8) {
+  explicit SavedCache(StoredType stored = StoredType::int8, TokenIds ids = {3, 1, 2}) {
     ModelCache<float> cache(savedWeights(), stored);
-    prefill({3, 1, 2}, savedWeights(), cache);
+    prefill(ids, savedWeights(), cache);
     saveCache(cache, path, savedWeights());
     bytes = readBytes(path);
   }
@@ -199,18 +199,25 @@ TEST_CASE("cache file: one that is shorter or longer than it should be is refuse
 
 TEST_CASE("cache file: any bit that is flipped is found") {
   for (const StoredType stored : {StoredType::full, StoredType::int8}) {
-    const SavedCache saved(stored);
+    const SavedCache saved(stored, {9});
+    std::fstream file(saved.path, std::ios::in | std::ios::out | std::ios::binary);
+    const auto put = [&](std::size_t at, int byte) {
+      file.seekp(static_cast<std::streamoff>(at));
+      file.put(static_cast<char>(byte));
+      file.flush();
+    };
     for (std::size_t bit = 0; bit < 8 * saved.bytes.size(); ++bit) {
-      std::string changed = saved.bytes;
-      changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ 1 << bit % 8);
       bool is_refused = false;
+      put(bit / 8, saved.bytes[bit / 8] ^ 1 << bit % 8);
       try {
-        saved.load(changed);
+        loadCache(saved.path, savedWeights());
       } catch (const FileError&) {
         is_refused = true;
       }
+      put(bit / 8, saved.bytes[bit / 8]);
       REQUIRE_MESSAGE(is_refused, "bit ", bit);
     }
+    CHECK(loadCache(saved.path, savedWeights()).length() == 1);
   }
 }
 
