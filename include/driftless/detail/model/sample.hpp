@@ -215,17 +215,6 @@ void keepTypical(std::span<const Scalar> logits, double largest, double temperat
   candidates.count = count;
 }
 
-/// Takes the tokens that may be drawn, with their weights.
-template <class Scalar>
-void takeCandidates(std::span<const Scalar> logits, double largest, const Sampling& sampling, Candidates& candidates) {
-  takeAll(logits, largest, sampling.temperature, candidates);
-  if (sampling.top_k > 0) keepMostLikely(sampling.top_k, candidates);
-  toPowers(candidates);
-  if (sampling.top_p < 1) keepNucleus(sampling.top_p, candidates);
-  if (sampling.min_p > 0) dropLighter(sampling.min_p, candidates);  // the likeliest weighs 1
-  if (sampling.typical_p < 1) keepTypical(logits, largest, sampling.temperature, sampling.typical_p, candidates);
-}
-
 /// A number in [0, 1) from one draw, the same from every standard library.
 inline double uniform(std::mt19937_64& engine) { return static_cast<double>(engine() >> 11) * 0x1p-53; }
 
@@ -235,7 +224,13 @@ int draw(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_
   if (sampling.temperature == 0) return most_likely;
 
   const double largest = static_cast<double>(logits[static_cast<std::size_t>(most_likely)]);
-  takeCandidates(logits, largest, sampling, candidates);
+  takeAll(logits, largest, sampling.temperature, candidates);
+  if (sampling.top_k > 0) keepMostLikely(sampling.top_k, candidates);
+  toPowers(candidates);
+  if (sampling.top_p < 1) keepNucleus(sampling.top_p, candidates);
+  if (sampling.min_p > 0) dropLighter(sampling.min_p, candidates);  // the likeliest weighs 1
+  if (sampling.typical_p < 1) keepTypical(logits, largest, sampling.temperature, sampling.typical_p, candidates);
+
   const double target = uniform(engine) * totalWeight(candidates);
   double reached = 0;
   for (Index i = 0; i < candidates.count; ++i) {
