@@ -16,6 +16,8 @@
 #include "driftless/error.hpp"
 #include "models.hpp"
 #include "prompts.hpp"
+#include "requests.hpp"
+#include "results.hpp"
 #include "stopwatch.hpp"
 #include "streams.hpp"
 
@@ -65,22 +67,6 @@ struct Generator {
   }
 };
 
-const char* nameOf(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::length:
-      return "length";
-    case FinishReason::stop:
-      return "stop";
-    case FinishReason::callback:
-      return "callback";
-    case FinishReason::context_full:
-      return "context_full";
-    case FinishReason::error:
-      return "error";
-  }
-  return "";
-}
-
 void reportPart(const char* name, std::size_t tokens, std::size_t steps, double seconds) {
   std::cerr << std::left << std::setw(10) << name << std::right << std::setw(5) << tokens << " tokens" << std::fixed
             << std::setw(9) << std::setprecision(3) << seconds << " s";
@@ -109,12 +95,6 @@ void report(const std::vector<std::vector<int>>& prompts, const std::vector<Time
 
 using Json = nlohmann::ordered_json;
 
-/// Null without a tokenizer, and if one of the ids has no text: a model can have more ids than its tokenizer.
-Json jsonText(const std::vector<int>& ids, const Tokenizer* tokenizer) {
-  const bool is_text = tokenizer != nullptr && std::ranges::all_of(ids, [&](int id) { return tokenizer->has(id); });
-  return is_text ? Json(tokenizer->decode(ids)) : Json();
-}
-
 std::string json(const std::vector<int>& ids, const TimedGeneration& timed, const Tokenizer* tokenizer) {
   const Generation& generation = timed.generation;
   Json object{{"prompt_ids", ids},
@@ -127,35 +107,12 @@ std::string json(const std::vector<int>& ids, const TimedGeneration& timed, cons
   return jsonLine(object);  // tokens can end within a character
 }
 
-/// What --stop-at-eos stops at.
-std::vector<int> endOfTextIds(const std::string& model, ModelTokenizer& tokenizer) {
-  std::vector<int> ids = readEosIds(model);
-  if (ids.empty() && tokenizer.find() != nullptr && tokenizer.find()->endOfText())
-    ids.push_back(*tokenizer.find()->endOfText());
-  if (ids.empty())
-    throw ArgumentError(
-        "--stop-at-eos: expected eos_token_id in generation_config.json or config.json, or tokenizer "
-        "files with <|endoftext|>, in " +
-        model + ", found none");
-  return ids;
-}
-
 Generator load(const GenerateCommand& command) {
   Generator generator{.weights = loadWeights(openModel(command.model), loadOptions(command.model)),
                       .tokenizer = ModelTokenizer(command.model.path)};
-  GenerateOptions& options = generator.options;
-  options.max_tokens = command.max_tokens;
-  if (command.stops_at_eos) options.stop_ids = endOfTextIds(command.model.path, generator.tokenizer);
-  options.sampling = {command.temperature, command.top_k, command.top_p, command.seed};
-  options.use_cache = !command.recomputes;
+  generator.options = generateOptions(command.generation, command.model.path, generator.tokenizer);
+  generator.options.use_cache = !command.recomputes;
   return generator;
-}
-
-/// The tokenizer for JSON's text, which is null without one: why, if there are files of one, goes to standard error.
-const Tokenizer* findForJson(ModelTokenizer& tokenizer) {
-  const Tokenizer* const found = tokenizer.find();
-  if (found == nullptr && tokenizer.hasFiles()) std::cerr << "text is null: " << tokenizer.whyNot() << std::endl;
-  return found;
 }
 
 /// One prompt; its text is written while it is generated.
