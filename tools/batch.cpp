@@ -255,7 +255,7 @@ std::optional<std::uintmax_t> sizeOf(const std::string& path) {
 
 /// Before anything is changed.
 Resumption checkOutput(const BatchCommand& command, Input& input, const OutputFile& file) {
-  if (!file.hasContents()) return {};
+  if (file.size() == 0) return {};
   std::error_code error;
   if (std::filesystem::equivalent(command.input, command.output, error))
     throw ArgumentError(command.output + ": expected another file for the results than for the requests");
@@ -279,7 +279,7 @@ std::string BatchCommand::run() const {
   ModelTokenizer tokenizer(model.path);
   const GenerateOptions defaults = generateOptions(generation, model.path, tokenizer);
   const Tokenizer* const decoder = findForJson(tokenizer);
-  if (file.hasContents()) file.truncate(resumption.bytes);
+  if (file.size() > resumption.bytes) file.truncate(resumption.bytes);
 
   ResultWriter writer(file, is_unordered, resumption.done, sizeOf(input), output != "-");
   Scheduler scheduler(weights);

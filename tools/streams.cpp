@@ -76,12 +76,12 @@ OutputFile::OutputFile(const std::string& path) : path_(path) {
 #endif
 }
 
-bool OutputFile::hasContents() const {
-  if (!file_ || !std::filesystem::is_regular_file(path_)) return false;
+std::uintmax_t OutputFile::size() const {
+  if (!file_ || !std::filesystem::is_regular_file(path_)) return 0;
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path_, error);
   if (error) failToWrite(path_, error);
-  return size > 0;
+  return size;
 }
 
 void OutputFile::truncate(std::uintmax_t bytes) {

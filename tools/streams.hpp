@@ -48,8 +48,8 @@ class OutputFile {
   /// Opens it or creates it, and leaves what is in it. Throws FileError, also if another OutputFile has it open.
   explicit OutputFile(const std::string& path);
 
-  /// Whether it has something in it that could be lost. Throws FileError.
-  bool hasContents() const;
+  /// Bytes of a regular file; of others, nothing could be lost or kept. Throws FileError.
+  std::uintmax_t size() const;
   /// Cuts it off after so many bytes. Throws FileError.
   void truncate(std::uintmax_t bytes);
   /// Writes at once. Throws OutputClosed, or Error.
