@@ -49,6 +49,7 @@ void attend(benchmark::State& state, StoredType stored) {
   step.observer = &observer;
   const auto append = [&](Index count) {
     step.segments = {{&cache, 0, count, 0, cache.length(), nullptr}};
+    detail::CacheAccess::makeRoom(cache, count);
     detail::PaddedRows<float> out(count, kWidth);
     detail::attnStep(step, detail::PaddedRows<float>(Matrix<float>::Constant(count, kWidth, 0.5f)), attention,
                      detail::destinationOf(out));
@@ -61,7 +62,7 @@ void attend(benchmark::State& state, StoredType stored) {
     state.SetIterationTime(clock.seconds);
   }
   const double keys = static_cast<double>(rows * past + rows * (rows + 1) / 2);
-  const Index bytes = cache.bytes() / cache.capacity() * (past + rows);
+  const Index bytes = cache.bytesFor(cache.capacity()) / cache.capacity() * (past + rows);
   state.counters["FLOP/s"] = Counter(4 * kWidth * keys, Counter::kIsIterationInvariantRate);
   state.counters["bytes/s"] = Counter(static_cast<double>(bytes), Counter::kIsIterationInvariantRate);
 }

@@ -1,6 +1,8 @@
 // Included by model_float.cpp and model_double.cpp: everything that steps are made of, for one Scalar.
 
 #include "driftless/detail/model/generate.hpp"
+#include "driftless/detail/model/prefix_index.hpp"
+#include "driftless/detail/model/scheduler.hpp"
 #include "driftless/detail/model/weights.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI {
@@ -9,6 +11,7 @@ template class detail::PackedMatrix<Scalar>;
 template struct Weights<Scalar>;
 template class LayerCache<Scalar>;
 template class ModelCache<Scalar>;
+template class PrefixIndex<Scalar>;
 template class Workspace<Scalar>;
 
 template Matrix<Scalar> layerNorm(const Matrix<Scalar>&, const LayerNorm<Scalar>&);
@@ -31,12 +34,17 @@ template MatrixView<Scalar> decodeStep(TokenIds, std::span<const Index>, const W
                                        const Observer<Scalar>&);
 
 template void checkLogits(const Eigen::Ref<const RowVector<Scalar>>&, Index, const Weights<Scalar>&);
-template std::vector<Generation> generateTokens(Prompts, const GenerateOptions&,
-                                                const Weights<Scalar>&, std::vector<ModelCache<Scalar>>&,
-                                                Workspace<Scalar>&, const OnToken&, const OnFinish&);
+template std::vector<Generation> generateTokens(std::span<const Request>, const Weights<Scalar>&, Workspace<Scalar>&,
+                                                const BatchOptions&, const OnToken&, const OnFinish&);
+template std::vector<Generation> generateTokens(Prompts, const GenerateOptions&, const Weights<Scalar>&,
+                                                Workspace<Scalar>&, const BatchOptions&, const OnToken&,
+                                                const OnFinish&);
 template std::vector<Generation> generateTokens(Prompts, const GenerateOptions&,
                                                 const Weights<Scalar>&, const OnToken&, const OnFinish&);
+template Generation generateTokens(TokenIds, const GenerateOptions&, const Weights<Scalar>&, ModelCache<Scalar>&,
+                                   Workspace<Scalar>&, const std::function<bool(int)>&);
 template Generation generateTokens(TokenIds, const GenerateOptions&, const Weights<Scalar>&,
                                    const std::function<bool(int)>&);
+template class Scheduler<Scalar>;
 
 }}  // namespace driftless::DRIFTLESS_ABI

@@ -20,6 +20,7 @@
 #include "driftless/detail/files/json.hpp"
 #include "driftless/detail/files/text.hpp"
 #include "driftless/error.hpp"
+#include "driftless/scheduler.hpp"
 #include "models.hpp"
 #include "progress.hpp"
 #include "prompts.hpp"
@@ -36,6 +37,8 @@ constexpr std::size_t kWindow = 1024;
 
 /// Levels of a result: choices, one of them, its log-probabilities, a token's, its likeliest tokens, one of them.
 constexpr std::size_t kResultDepth = 16;
+
+constexpr Index kMib = Index{1} << 20;
 
 using Json = nlohmann::ordered_json;
 
@@ -282,24 +285,28 @@ std::string BatchCommand::run() const {
   if (file.size() > resumption.bytes) file.truncate(resumption.bytes);
 
   ResultWriter writer(file, is_unordered, resumption.done, sizeOf(input), output != "-");
-  Scheduler scheduler(weights);
+  BatchOptions options = batchOptions(model, batch);
+  if (cache_mib) options.cache_bytes = *cache_mib * kMib;
+  options.prefix_bytes = prefix_cache_mib * kMib;
+  Scheduler<float> scheduler(weights, options);
   while (const std::optional<InputLine> line = requests.next()) {
     const RequestLine parsed(line->text, line->number);
     const std::size_t number = line->number;
     const Json id = parsed.id();
     writer.begin(*line, id);
     try {
-      Request request = parsed.request(defaults, tokenizer);
-      const std::size_t prompt_tokens = request.ids.size();
-      scheduler.add(std::move(request), [&writer, number, id, prompt_tokens, decoder](
-                                            Scheduler::Id, const std::vector<Generation>& generations) {
+      const Request request = parsed.request(defaults, tokenizer);
+      scheduler.add(request, [&writer, number, id, request, decoder](Scheduler<float>::Id,
+                                                                     const std::vector<Generation>& generations) {
+        // The job has ended by an error, and the scheduler with it.
+        if (std::ranges::count(generations, FinishReason::cancelled, &Generation::finish_reason) > 0) return;
         std::size_t tokens = 0;
         std::string error;
         for (const Generation& one : generations) {
           tokens += one.output_ids.size();
           if (error.empty()) error = one.error;
         }
-        writer.finish(number, tokens, error, [&] { return resultLine(id, prompt_tokens, generations, decoder); });
+        writer.finish(number, tokens, error, [&] { return resultLine(id, request, generations, decoder); });
       });
     } catch (const Error& error) {
       writer.finish(number, 0, error.what(), [&] { return errorLine(id, error.what()); });

@@ -70,7 +70,7 @@ struct BatchCommand {
   bool resumes = false;
   bool overwrites = false;
   bool is_unordered = false;
-  Index sequences = 16;  ///< that run together
+  std::size_t batch = 16;  ///< sequences that run together
   std::optional<Index> cache_mib;
   Index prefix_cache_mib = 256;
   GenerationFlags generation;  ///< of requests that do not say

@@ -37,10 +37,10 @@ struct Generator {
   GenerateOptions options = {};
   Workspace<float> workspace = Workspace<float>(weights.threads);
 
-  /// As many prompts at a time as there are caches. `onFinish` is called with the prompts in their order: with each as
+  /// As many prompts at a time as `batch` says. `onFinish` is called with the prompts in their order: with each as
   /// soon as it and all before it have ended.
   std::vector<TimedGeneration> generate(
-      const std::vector<std::vector<int>>& prompts, std::vector<ModelCache<float>> caches,
+      const std::vector<std::vector<int>>& prompts, const BatchOptions& batch,
       const std::function<void(int id)>& onToken,
       const std::function<void(std::size_t prompt, const TimedGeneration&)>& onFinish = {}) {
     std::vector<TimedGeneration> timed(prompts.size());
@@ -62,7 +62,7 @@ struct Generator {
       for (; next < prompts.size() && has_ended[next]; ++next)
         if (onFinish) onFinish(next, timed[next]);
     };
-    generateTokens(prompts, options, weights, caches, workspace, takeTime, takeResult);
+    generateTokens(prompts, options, weights, workspace, batch, takeTime, takeResult);
     return timed;
   }
 };
@@ -125,8 +125,7 @@ void writeOne(const GenerateCommand& command, Generator& generator) {
   const auto writeToken = [&](int id) {
     if (decoder) writeOutput(decoder->push(id));
   };
-  const TimedGeneration timed =
-      generator.generate({ids}, emptyCaches(command.model, generator.weights, 1), writeToken).front();
+  const TimedGeneration timed = generator.generate({ids}, batchOptions(command.model, 1), writeToken).front();
   const Generation& generation = timed.generation;
   if (decoder) writeOutput(decoder->finish());
   if (generation.finish_reason == FinishReason::error) throw ArgumentError(generation.error);
@@ -140,21 +139,18 @@ void writeOne(const GenerateCommand& command, Generator& generator) {
 void writeLines(const GenerateCommand& command, Generator& generator) {
   if (command.output.value_or("json") != "json")
     throw ArgumentError("--prompts writes JSON Lines: expected --output json or none, got " + *command.output);
-  std::vector<ModelCache<float>> unused = emptyCaches(command.model, generator.weights, 1);
   GenerateOptions none;
   none.max_tokens = 0;
   const auto check = [&](const std::vector<int>& ids) {  // as generating will, but before any prompt is run
-    generateTokens({ids}, none, generator.weights, unused, generator.workspace);
+    generateTokens({ids}, none, generator.weights, generator.workspace);
   };
   const std::vector<std::vector<int>> prompts = readPrompts(*command.prompts, generator.tokenizer, check);
-  std::vector<ModelCache<float>> caches =
-      emptyCaches(command.model, generator.weights, std::min(command.batch, prompts.size()));
   const Tokenizer* const tokenizer = findForJson(generator.tokenizer);
   std::string failure;
   std::size_t failures = 0;
   const Stopwatch watch;
-  const std::vector<TimedGeneration> timed =
-      generator.generate(prompts, std::move(caches), {}, [&](std::size_t prompt, const TimedGeneration& result) {
+  const std::vector<TimedGeneration> timed = generator.generate(
+      prompts, batchOptions(command.model, command.batch), {}, [&](std::size_t prompt, const TimedGeneration& result) {
         writeOutput(json(prompts[prompt], result, tokenizer));
         if (result.generation.finish_reason != FinishReason::error) return;
         if (++failures == 1) failure = "line " + std::to_string(prompt + 1) + ": " + result.generation.error;

@@ -71,7 +71,7 @@ void describeSizes(const Checkpoint& checkpoint, std::ostream& out) {
   writeLine(out, "weights on disk", bytesText(static_cast<Index>(bytes_on_disk)));
   writeLine(out, "weights packed in memory", bytesText(Weights<float>::bytesFor(config, checkpoint.hasLmHead())));
   writeLine(out, "cache for a token", bytesText(config.n_layer * bytesPerPosition(layer)));
-  writeLine(out, "cache for the whole context", bytesText(config.n_layer * layer.bytes()));
+  writeLine(out, "cache for the whole context", bytesText(config.n_layer * layer.bytesFor(config.n_positions)));
 }
 
 }  // namespace

@@ -186,14 +186,18 @@ void complain(std::string text) {
 void addBatch(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("batch", "Run a file of requests, one JSON object per line");
   command->footer(
-      "A request has an id, a string or a number (if absent, the number of its line, from 1); a prompt, which is text, "
-      "or ids; and, each if it differs from the option of its name, max_tokens, temperature, top_k, top_p, seed; and "
-      "stop_ids, besides which --stop-at-eos adds its own. Its result has id, text, ids, finish_reason and usage, or "
-      "id "
-      "and error if something is wrong with it; the others go on. Empty lines are skipped, and counted. What a result "
-      "is depends on its request and the model alone, and so does the file, byte for byte. A job that was killed goes "
-      "on with --resume, and ends with the same file. Exit status: 1 if there is an error in place of a result; 2 if "
-      "the job itself cannot go on.");
+      "A request has prompt, a text, or ids; if it likes, an id, a string or a number (otherwise the number of its "
+      "line, "
+      "from 1); and what differs from the options here: max_tokens, min_tokens, stop (a text or a list of them), "
+      "stop_ids (besides those of --stop-at-eos), temperature, top_k, top_p, min_p, typical_p, seed, n (samples), "
+      "repetition_penalty, presence_penalty, frequency_penalty, logit_bias ({\"11\": -1.5}), suppress_tokens, "
+      "no_repeat_ngram_size, logprobs (how many of the likeliest tokens besides the chosen one), prompt_logprobs, "
+      "prompt_lookup_num_tokens. Its result has id, text, ids, finish_reason and usage; choices in place of these "
+      "three "
+      "for more than one sample; or id and error if something is wrong with the request: the others go on. Empty lines "
+      "are skipped, and counted. A result depends on the model and its request alone, and so does the file, byte for "
+      "byte. A job that was killed goes on with --resume, and ends with the same file. Exit status: 1 if requests "
+      "failed; 2 if the job itself could not go on.");
   auto options = std::make_shared<BatchCommand>();
   command->add_option("IN", options->input, "The file of requests; - takes standard input")
       ->required()
@@ -206,7 +210,7 @@ void addBatch(CLI::App& app, int& status) {
                         "Keep the complete lines of OUT, which must be results of this IN, and add what is missing");
   command->add_flag("--overwrite", options->overwrites, "Replace what is in OUT")->excludes(resume);
   command->add_flag("--unordered", options->is_unordered, "Write results as they come, not in the order of requests");
-  addWholeNumber(*command, "--batch", options->sequences, Index{1}, "Sequences to run together", Index{1024});
+  addWholeNumber(*command, "--batch", options->batch, std::size_t{1}, "Sequences to run together", std::size_t{1024});
   constexpr Index kMostMib = Index{1} << 40;
   addWholeNumber(*command, "--cache-mb", options->cache_mib, Index{1},
                  "The most that caches of running sequences may take, in MiB (default: no limit)", kMostMib);

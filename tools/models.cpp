@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 #include <string_view>
 #include <system_error>
 
@@ -58,6 +59,11 @@ Checkpoint openModel(const ModelOptions& options) {
   return checkpoint;
 }
 
+BatchOptions batchOptions(const ModelOptions& options, std::size_t sequences) {
+  constexpr auto kMost = static_cast<std::size_t>(std::numeric_limits<Index>::max());
+  return {.sequences = static_cast<Index>(std::min(sequences, kMost)), .cache = storedTypeNamed(options.cache)};
+}
+
 std::vector<ModelCache<float>> emptyCaches(const ModelOptions& options, const Weights<float>& weights,
                                            std::size_t count) {
   std::vector<ModelCache<float>> caches;
@@ -66,8 +72,7 @@ std::vector<ModelCache<float>> emptyCaches(const ModelOptions& options, const We
 }
 
 Index bytesPerPosition(const LayerCache<float>& layer) {
-  const LayerCache<float> page(layer.heads(), layer.headSize(), detail::kPanelWidth, layer.stored());
-  return page.bytes() / page.capacity();
+  return layer.bytesFor(detail::kPanelWidth) / detail::kPanelWidth;
 }
 
 const Tokenizer* ModelTokenizer::find() {

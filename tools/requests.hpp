@@ -10,7 +10,6 @@
 #include "driftless/detail/files/json.hpp"
 #include "driftless/generate.hpp"
 #include "models.hpp"
-#include "scheduler_stand_in.hpp"
 
 namespace driftless::cli {
 

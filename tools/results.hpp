@@ -18,8 +18,11 @@ nlohmann::ordered_json jsonText(const std::vector<int>& ids, const Tokenizer* to
 const Tokenizer* findForJson(ModelTokenizer& tokenizer);
 
 /// What came of a request, one generation for each of its samples, on a line: `id`, `text`, `ids`, `finish_reason` and
-/// `usage`, or `choices` if there are several samples. An `error` is there if no token could be chosen.
-std::string resultLine(const nlohmann::ordered_json& id, std::size_t prompt_tokens,
+/// `usage`, or `choices` if there are several samples. `logprobs` and `prompt_logprobs`, if they were asked for, have
+/// for each token an object with `id`, `logprob` and `top`, a list of the likeliest; null is for the prompt's first
+/// token, which nothing comes before, and for a logprob of minus infinity. An `error` is there if no token could be
+/// chosen.
+std::string resultLine(const nlohmann::ordered_json& id, const Request& request,
                        const std::vector<Generation>& generations, const Tokenizer* tokenizer);
 
 /// What is written in place of the result of a request that could not be run.

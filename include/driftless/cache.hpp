@@ -1,12 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
-#include "driftless/detail/kernels/aligned_buffer.hpp"
 #include "driftless/detail/messages.hpp"
+#include "driftless/detail/model/page.hpp"
 #include "driftless/error.hpp"
 #include "driftless/stored_type.hpp"
 #include "driftless/weights.hpp"
@@ -22,9 +23,14 @@ inline void checkNewLength(Index length, Index longest) {
 }
 }  // namespace detail
 
+template <FloatingScalar Scalar>
+class ModelCache;
+
 /// The keys and values of one layer: a row [C] of each for every position so far, as c_attn computed them,
 /// rounded to the stored type. As int8, each head's key and each head's value [D] has a scale of its own at every
 /// position; if one of its numbers is infinite, NaN or beyond what a float can hold, all of them are NaN.
+///
+/// They lie in pages of 64 positions, which clones share until one of them writes into a page.
 template <FloatingScalar Scalar>
 class LayerCache {
  public:
@@ -37,31 +43,37 @@ class LayerCache {
   Index heads() const { return n_head_; }        ///< H
   Index headSize() const { return head_size_; }  ///< D
   StoredType stored() const { return stored_; }  ///< what keys and values are stored as
-  Index bytes() const { return data_.size(); }   ///< what they, their scales and padding take in memory
+
+  /// What its pages take in memory: keys, values, their scales and padding. Those that are shared with clones count in
+  /// each of them.
+  Index bytes() const;
+  /// What so many positions would take.
+  Index bytesFor(Index positions) const;
 
   /// [length, C]: the keys as they are stored, heads side by side, in the order of positions.
   Matrix<Scalar> keys() const;
   /// [length, C]: the values, likewise.
   Matrix<Scalar> values() const;
 
-  /// Forgets all positions from `length` on. Throws ArgumentError if there are fewer.
-  void truncate(Index length) {
-    detail::checkNewLength(length, length_);
-    length_ = length;
-  }
+  /// Forgets all positions from `length` on, and gives back the pages that only they are in. Throws ArgumentError if
+  /// there are fewer.
+  void truncate(Index length);
 
-  /// An independent copy with room for as many positions.
+  /// An independent copy with room for as many positions. It shares all pages: none is copied before one of the two
+  /// writes into it, which only the last one can happen to. The two may be used on different threads.
   LayerCache clone() const;
 
  private:
   friend struct detail::CacheAccess;
+  friend class ModelCache<Scalar>;
 
   Index n_head_;
   Index head_size_;
   Index capacity_;
   StoredType stored_;
   Index length_ = 0;
-  detail::AlignedBuffer<std::byte> data_;  ///< laid out as detail/model/cache.hpp says
+  Index unchanged_ = 0;              ///< leading positions that are as the model's last whole step left them
+  std::vector<detail::Page> pages_;  ///< laid out as detail/model/cache.hpp says
 };
 
 /// What one sequence needs besides the weights: the keys and values of every layer, and their number. Owned by its
@@ -75,6 +87,7 @@ class ModelCache {
     checkConfig(config);  // the member is public
     for (Index layer = 0; layer < config.n_layer; ++layer)
       layers_.emplace_back(config.n_head, config.headSize(), config.n_positions, stored);
+    ids_.reserve(static_cast<std::size_t>(config.n_positions));
   }
 
   /// Positions so far; the next token's position.
@@ -83,8 +96,24 @@ class ModelCache {
   Index capacity() const { return layers_.empty() ? 0 : layers_.front().capacity(); }
   /// How many layers, L.
   Index layers() const { return static_cast<Index>(layers_.size()); }
-  /// What keys, values, their scales and padding take in memory, in all layers.
-  Index bytes() const { return layers_.empty() ? 0 : layers() * layers_.front().bytes(); }
+  /// What keys, values, their scales and padding take in memory, in all layers: pages that are shared with clones count
+  /// in each of them.
+  Index bytes() const {
+    Index bytes = 0;
+    for (const LayerCache<Scalar>& layer : layers_) bytes += layer.bytes();
+    return bytes;
+  }
+
+  /// The id of every position's token, [length]; -1 at those that layers were given by themselves (attnStep, blockStep)
+  /// instead of by a step of the whole model. Valid until the cache changes.
+  const std::vector<int>& ids() const {
+    // Layers can be cut and written without this object's knowledge.
+    Index known = length();
+    for (const LayerCache<Scalar>& layer : layers_) known = (std::min)(known, layer.unchanged_);
+    if (known < static_cast<Index>(ids_.size())) ids_.resize(static_cast<std::size_t>(known));
+    if (length() > static_cast<Index>(ids_.size())) ids_.resize(static_cast<std::size_t>(length()), -1);
+    return ids_;
+  }
 
   /// Valid for as long as the cache lives, or what it is moved to. Throws ArgumentError if there is no such layer.
   LayerCache<Scalar>& layer(Index index) { return layers_[checkedLayer(index)]; }
@@ -94,20 +123,26 @@ class ModelCache {
   /// Forgets everything.
   void reset() { truncate(0); }
 
-  /// Forgets all positions from `length` on. Throws ArgumentError if there are fewer.
+  /// Forgets all positions from `length` on, and gives back the pages that only they are in. Throws ArgumentError if
+  /// there are fewer.
   void truncate(Index length) {
     for (const LayerCache<Scalar>& layer : layers_) detail::checkNewLength(length, layer.length());
     for (LayerCache<Scalar>& layer : layers_) layer.truncate(length);
   }
 
-  /// An independent copy that goes on from here.
+  /// An independent copy that goes on from here. It shares all pages: of each layer, only the last one is ever copied,
+  /// when one of the two writes into it. The two may be used on different threads.
   ModelCache clone() const {
     ModelCache copy;
     for (const LayerCache<Scalar>& layer : layers_) copy.layers_.push_back(layer.clone());
+    copy.ids_.reserve(ids_.capacity());
+    copy.ids_ = ids();
     return copy;
   }
 
  private:
+  friend struct detail::CacheAccess;
+
   ModelCache() = default;
 
   std::size_t checkedLayer(Index index) const {
@@ -117,6 +152,7 @@ class ModelCache {
   }
 
   std::vector<LayerCache<Scalar>> layers_;
+  mutable std::vector<int> ids_;  ///< as ids() last brought them up to date; with room for all positions
 };
 
 /// New tokens of one sequence, and the cache that they go on from, at the positions from cache->length() on. Neither is

@@ -41,7 +41,8 @@ RowVector<Scalar> decodeStep(int id, Index position, const Weights<Scalar>& weig
   return decodeStep(id, position, weights, cache, workspace, observer);
 }
 
-/// The same, computed in a workspace; see prefill. Allocates nothing after the first step.
+/// The same, computed in a workspace; see prefill. Allocates nothing after the first step but a page of the cache for
+/// each layer, once every 64 positions and where the last page is shared with a clone.
 template <FloatingScalar Scalar>
 const WorkspaceVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar>& weights,
                                           ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
@@ -68,8 +69,8 @@ MatrixView<Scalar> prefill(const std::vector<Chunk<Scalar>>& chunks, const Weigh
                            Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer = {});
 
 /// Advances several sequences by one token each: ids[b] at positions[b] in caches[b]. Returns a view of logits [B, V]
-/// likewise; row b's bits are those of sequence b run alone. Allocates nothing after a step of as many sequences.
-/// Errors as above, before any cache is written.
+/// likewise; row b's bits are those of sequence b run alone. Allocates nothing after a step of as many sequences but
+/// pages of the caches, as above. Errors as above, before any cache is written.
 template <FloatingScalar Scalar>
 MatrixView<Scalar> decodeStep(TokenIds ids, std::span<const Index> positions, const Weights<Scalar>& weights,
                               const std::vector<ModelCache<Scalar>*>& caches, Workspace<Scalar>& workspace,

@@ -16,6 +16,9 @@ struct Sampling {
   double temperature = 0;  ///< logits are divided by it; 0 takes the largest
   int top_k = 0;           ///< only the k largest logits are in the draw; 0: all
   double top_p = 1;        ///< and of these only the most likely ones, up to a total probability of p (Holtzman 2020)
+  double min_p = 0;        ///< and of these only those at least min_p times as likely as the likeliest
+  double typical_p = 1;    ///< and of these only the most typical ones, up to a total probability of typical_p: those
+                           ///< whose surprise -log p differs least from the mean, the entropy (Meister 2023)
   std::uint64_t seed = 0;  ///< of the engine that the draws come from
 };
 
@@ -40,9 +43,11 @@ int sample(std::span<const Scalar> logits, const Sampling& sampling, std::mt1993
            Workspace<Scalar>& workspace);
 }  // namespace detail
 
-/// Draws a token id by temperature, then top_k, then top_p, with one number from the engine; at temperature 0 it is
-/// argmax and draws none. The same logits and engine give the same id on every platform. A logit that is NaN or minus
-/// infinity is never drawn. Throws ArgumentError for bad settings, and if the largest logit is not a finite number.
+/// Draws a token id by temperature, then top_k, top_p, min_p and typical_p, with one number from the engine; at
+/// temperature 0 it is argmax and draws none. At the border of top_k and top_p, the lower of equally likely ids goes
+/// first; min_p and typical_p keep both or neither. The same logits and engine give the same id on every platform. A
+/// logit that is NaN or minus infinity is never drawn. Throws ArgumentError for bad settings, and if the largest logit
+/// is not a finite number.
 template <class Logits>
 requires(Logits::IsVectorAtCompileTime == 1) int sample(const Eigen::MatrixBase<Logits>& logits,
                                                         const Sampling& sampling, std::mt19937_64& engine) {

@@ -15,21 +15,24 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <span>
 #include <vector>
 
 #include "driftless/forward.hpp"
 #include "driftless/generate.hpp"
+#include "driftless/rules.hpp"
 #include "driftless/sample.hpp"
 #include "support/random_models.hpp"
 
 namespace {
 
 std::atomic<long> allocations = 0;
+std::atomic<long> most_allocations = (std::numeric_limits<long>::max)();  ///< there is no memory for more
 
 void* allocate(std::size_t size, std::size_t alignment) {
-  ++allocations;
+  if (++allocations > most_allocations) throw std::bad_alloc();
   if (void* memory = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment)) return memory;
   throw std::bad_alloc();
 }
@@ -65,7 +68,7 @@ long allocationsOf(Run run) {
 
 }  // namespace
 
-TEST_CASE("in a workspace, a decode step allocates nothing after the first one") {
+TEST_CASE("in a workspace, a decode step allocates nothing after the first one but a page per layer") {
   const Parameters<float> parameters = livelyParameters(smallConfig(136, 2, 130, 300, 200));
   for (const LoadOptions& options : {LoadOptions{},
                                      {.stored = StoredType::f16},
@@ -79,9 +82,17 @@ TEST_CASE("in a workspace, a decode step allocates nothing after the first one")
     ModelCache<float> cache(weights, options.stored == StoredType::int4 ? StoredType::int8 : options.stored);
     Workspace<float> workspace{Threads(2)};
     decodeStep(1, 0, weights, cache, workspace);
-    CHECK(allocationsOf([&] {
-            for (Index position = 1; position < 200; ++position) decodeStep(2, position, weights, cache, workspace);
-          }) == 0);
+    for (Index position = 1; position < 200; ++position) {
+      CAPTURE(position);
+      const long pages = position % 64 == 0 ? cache.layers() : 0;
+      CHECK(allocationsOf([&] { decodeStep(2, position, weights, cache, workspace); }) == pages);
+    }
+    // Two clones take turns: the first to write has to copy the last page, the second is then its only owner.
+    ModelCache<float> copy = cache.clone();
+    cache.truncate(150);
+    copy.truncate(150);
+    CHECK(allocationsOf([&] { decodeStep(2, 150, weights, copy, workspace); }) == cache.layers());
+    CHECK(allocationsOf([&] { decodeStep(2, 150, weights, cache, workspace); }) == 0);
   }
 }
 
@@ -95,7 +106,7 @@ TEST_CASE("in a workspace, a step no larger than one before it allocates nothing
     const std::vector<int> ids = someIds(40, 300);
     const std::vector<Chunk<float>> chunks = {{std::span(ids).first(30), &one}, {std::span(ids).first(10), &two}};
     prefill(chunks, weights, workspace);
-    prefill(std::span(ids).first(1), weights, three, workspace);
+    prefill(std::span(ids).first(1), weights, three, workspace);  // from here on, all caches have their first page
     CHECK(allocationsOf([&] {
             prefill(chunks, weights, workspace);
             prefill(ids, weights, three, workspace);
@@ -131,19 +142,75 @@ TEST_CASE("in a workspace, a decode step of several sequences allocates nothing 
         }) == 0);
 }
 
+TEST_CASE("a step that there is too little memory for leaves its caches as they were") {
+  const Weights<float> weights(livelyParameters(smallConfig(136, 2, 130, 300, 200)));
+  const std::vector<int> ids = someIds(150, 300);
+  const std::span<const int> all(ids);
+  ModelCache<float> parent(weights);
+  prefill(all.first(70), weights, parent);
+  int failures = 0;
+  for (long most = 0;; ++most) {
+    CAPTURE(most);
+    ModelCache<float> one = parent.clone(), two(weights);  // one's last page is shared, two has none
+    const std::vector<Chunk<float>> chunks = {{all.subspan(70), &one}, {all, &two}};
+    Workspace<float> workspace{Threads(1)};
+    bool is_done = false;
+    most_allocations = allocations + most;
+    try {
+      prefill(chunks, weights, workspace);
+      is_done = true;
+    } catch (const std::bad_alloc&) {
+    }
+    most_allocations = (std::numeric_limits<long>::max)();
+    if (is_done) {
+      CHECK(one.layer(2).keys() == two.layer(2).keys());
+      break;
+    }
+    ++failures;
+    CHECK(one.length() == 70);
+    CHECK(one.ids() == parent.ids());
+    CHECK(one.bytes() == parent.bytes());
+    CHECK(one.layer(2).keys() == parent.layer(2).keys());
+    CHECK(two.length() == 0);
+    CHECK(two.bytes() == 0);
+  }
+  CHECK(failures > 3 * (2 + 3));  // at least one for each page
+}
+
 TEST_CASE("in a workspace, a draw allocates nothing after the first one, whatever the settings and the logits") {
   RowVector<float> logits = RowVector<float>::LinSpaced(5000, -9, 9);
   Workspace<float> workspace{Threads(1)};
   std::mt19937_64 engine(1);
-  sample(logits, Sampling{1, 0, 1, 0}, engine, workspace);
+  sample(logits, Sampling{.temperature = 1}, engine, workspace);
   CHECK(allocationsOf([&] {
           for (const int top_k : {0, 1, 40, 2000, 9000})
-            for (const double top_p : {0.1, 0.95, 0.999999, 1.0}) {
-              const Sampling sampling{1, top_k, top_p, 0};
-              sample(logits, sampling, engine, workspace);
-              sample(logits.head(3000), sampling, engine, workspace);
-              logits.reverseInPlace();
-            }
+            for (const double top_p : {0.1, 0.95, 0.999999, 1.0})
+              for (const double min_p : {0.0, 0.1})
+                for (const double typical_p : {0.1, 0.95, 1.0}) {
+                  const Sampling sampling{1, top_k, top_p, min_p, typical_p};
+                  sample(logits, sampling, engine, workspace);
+                  sample(logits.head(3000), sampling, engine, workspace);
+                  logits.reverseInPlace();
+                }
+        }) == 0);
+}
+
+TEST_CASE("in a workspace, rules allocate nothing after the first time, whatever the ids") {
+  RowVector<float> logits = RowVector<float>::LinSpaced(5000, -9, 9);
+  const LogitsRules rules{.logit_bias = {{7, 1}},
+                          .repetition_penalty = 1.1,
+                          .presence_penalty = 0.5,
+                          .frequency_penalty = 0.1,
+                          .no_repeat_ngram_size = 3,
+                          .suppress_tokens = {1, 2}};
+  const std::vector<int> ids = someIds(500, 5000);
+  Workspace<float> workspace{Threads(1)};
+  applyRules(logits, rules, std::span(ids).first(2), 1, workspace);
+  CHECK(allocationsOf([&] {
+          for (const std::size_t count : {3u, 500u, 100u}) {
+            applyRules(logits, rules, std::span(ids).first(count), count / 2, workspace);
+            applyRules(logits.head(4000), {}, {1, 2}, 0, workspace);
+          }
         }) == 0);
 }
 
@@ -151,15 +218,13 @@ TEST_CASE("generating allocates as often with draws as without, but for the room
   const Weights<float> weights(livelyParameters(smallConfig(136, 2, 130, 3000, 200)), {.threads = Threads(1)});
   const std::vector<std::vector<int>> prompts = {someIds(5, 300)};
   const auto allocationsFor = [&](const Sampling& sampling) {
-    std::vector<ModelCache<float>> caches;
-    caches.emplace_back(weights);
     Workspace<float> workspace{Threads(1)};
     const GenerateOptions options{.max_tokens = 100, .sampling = sampling};
-    return allocationsOf([&] { generateTokens(prompts, options, weights, caches, workspace); });
+    return allocationsOf([&] { generateTokens(prompts, options, weights, workspace); });
   };
   const long greedy = allocationsFor({});
   for (const Sampling& sampling :
-       {Sampling{1, 0, 1, 0}, Sampling{1, 40, 1, 0}, Sampling{1, 0, 0.95, 0}, Sampling{1, 40, 0.95, 0}}) {
+       {Sampling{1, 0, 1}, Sampling{1, 40, 1}, Sampling{1, 0, 0.95}, Sampling{1, 40, 0.95}}) {
     CAPTURE(sampling.top_k);
     CAPTURE(sampling.top_p);
     CHECK(allocationsFor(sampling) - greedy <= 6);

@@ -13,17 +13,23 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <span>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "driftless/checkpoint.hpp"
+#include "driftless/generate.hpp"
+#include "driftless/tokenizer.hpp"
+#include "driftless/weights.hpp"
 #include "support/checkpoint_writer.hpp"
 #include "support/fixtures.hpp"
 #include "support/run_program.hpp"
 #include "support/temporary_directory.hpp"
 
+using namespace driftless;
 using namespace driftless::test;
 using nlohmann::json;
 using Words = std::vector<std::string>;
@@ -96,7 +102,7 @@ std::string manyRequests(int count) {
   std::string text;
   for (int i = 0; i < count; ++i) {
     const std::string ids = "\"ids\":[" + std::to_string(i) + ",7]";
-    switch (i % 7) {
+    switch (i % 8) {
       case 0:
         text += "{" + ids + "}\n";
         break;
@@ -114,6 +120,9 @@ std::string manyRequests(int count) {
         break;
       case 5:
         text += "no JSON\n";
+        break;
+      case 6:
+        text += "{" + ids + ",\"temperature\":1,\"n\":3,\"logprobs\":1,\"stop\":\"the\"}\n";
         break;
       default:
         text += "{" + ids + ",\"max_tokens\":0}\r\n";
@@ -162,6 +171,111 @@ TEST_SUITE("batch") {
     CHECK(lines[0].at("ids") == json::parse(runProgram(words).out).at("output_ids"));
     const Words greedy = {"generate", "--ids", "5", "--output", "json", "-n", "3"};
     CHECK(lines[1].at("ids") == json::parse(runProgram(greedy).out).at("output_ids"));
+  }
+
+  TEST_CASE("every key of a request does what the library's option does") {
+    const Weights<float> weights = loadWeights<float>(Checkpoint(fixturePath("tales-gpt2")), {});
+    const Tokenizer tokenizer = Tokenizer::load(fixturePath("tales-gpt2"));
+    struct Key {
+      const char* json;
+      void (*set)(GenerateOptions& options);
+      bool changes = true;  // what comes out without it
+    };
+    const std::vector<Key> keys = {
+        {R"("max_tokens":3)", [](auto& o) { o.max_tokens = 3; }},
+        {R"("stop_ids":[11])", [](auto& o) { o.stop_ids = {11}; }},
+        {R"("stop_ids":[11],"min_tokens":4)", [](auto& o) { o.stop_ids = {11}, o.min_tokens = 4; }},
+        {R"("stop":"me, w")", [](auto& o) { o.stop_strings = {"me, w"}; }},
+        {R"("stop":["never","when"])",
+         [](auto& o) {
+           o.stop_strings = {"never", "when"};
+         }},
+        {R"("temperature":1.5)", [](auto& o) { o.sampling.temperature = 1.5; }},
+        {R"("temperature":1.5,"seed":7)", [](auto& o) { o.sampling.temperature = 1.5, o.sampling.seed = 7; }},
+        {R"("temperature":3,"top_k":2)", [](auto& o) { o.sampling.temperature = 3, o.sampling.top_k = 2; }},
+        {R"("temperature":3,"top_p":0.5)", [](auto& o) { o.sampling.temperature = 3, o.sampling.top_p = 0.5; }},
+        {R"("temperature":3,"min_p":0.5)", [](auto& o) { o.sampling.temperature = 3, o.sampling.min_p = 0.5; }},
+        {R"("temperature":3,"typical_p":0.5)", [](auto& o) { o.sampling.temperature = 3, o.sampling.typical_p = 0.5; }},
+        {R"("temperature":1.5,"n":3)", [](auto& o) { o.sampling.temperature = 1.5, o.samples = 3; }},
+        {R"("repetition_penalty":5)", [](auto& o) { o.rules.repetition_penalty = 5; }},
+        {R"("presence_penalty":20)", [](auto& o) { o.rules.presence_penalty = 20; }},
+        {R"("frequency_penalty":9)", [](auto& o) { o.rules.frequency_penalty = 9; }},
+        {R"("logit_bias":{"5":99.5,"0":-1})",
+         [](auto& o) {
+           o.rules.logit_bias = {{5, 99.5}, {0, -1}};
+         }},
+        {R"("suppress_tokens":[258,11])",
+         [](auto& o) {
+           o.rules.suppress_tokens = {258, 11};
+         }},
+        {R"("no_repeat_ngram_size":1)", [](auto& o) { o.rules.no_repeat_ngram_size = 1; }},
+        {R"("logprobs":0)", [](auto& o) { o.log_probabilities = 0; }, false},
+        {R"("logprobs":2,"n":2)", [](auto& o) { o.log_probabilities = 2, o.samples = 2; }, false},
+        {R"("logprobs":1,"prompt_logprobs":true)",
+         [](auto& o) { o.log_probabilities = 1, o.prompt_log_probabilities = true; }, false},
+        {R"("prompt_logprobs":true)", [](auto& o) { o.prompt_log_probabilities = true; }, false},
+        {R"("prompt_lookup_num_tokens":4)", [](auto&) {}, false},
+    };
+    std::string requests;
+    for (const Key& key : keys) requests += std::string("{\"prompt\":\"Once upon\",") + key.json + "}\n";
+    const std::vector<json> lines = jsonLinesOf(undisturbed(requests, {"-n", "24"}));
+    REQUIRE(lines.size() == keys.size());
+    const std::vector<int> prompt = tokenizer.encode("Once upon");
+    Workspace<float> workspace(weights.threads);
+    const auto run = [&](const GenerateOptions& options) {
+      const std::vector<Request> one = {{prompt, options}};
+      return generateTokens(std::span<const Request>(one), weights, workspace);
+    };
+    GenerateOptions defaults;
+    defaults.max_tokens = 24;
+    defaults.tokenizer = &tokenizer;
+    const std::vector<int> unchanged = run(defaults).front().output_ids;
+    const auto checkScores = [](const json& found, const std::vector<TokenScore>& scores, const std::vector<int>& ids,
+                                std::size_t first) {
+      REQUIRE(found.size() == first + scores.size());
+      for (std::size_t i = 0; i < scores.size(); ++i) {
+        const json& score = found.at(first + i);
+        CHECK(score.at("id") == ids.at(first + i));
+        CHECK(score.at("logprob") == scores[i].log_probability);
+        REQUIRE(score.at("top").size() == scores[i].top.size());
+        for (std::size_t j = 0; j < scores[i].top.size(); ++j) {
+          CHECK(score.at("top").at(j).at("id") == scores[i].top[j].id);
+          CHECK(score.at("top").at(j).at("logprob") == scores[i].top[j].log_probability);
+        }
+      }
+    };
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      INFO(keys[i].json);
+      const json& line = lines[i];
+      INFO(line.dump());
+      GenerateOptions options = defaults;
+      keys[i].set(options);
+      const std::vector<Generation> generations = run(options);
+      CHECK((generations.front().output_ids != unchanged) == keys[i].changes);
+      REQUIRE(line.contains("choices") == (generations.size() > 1));
+      if (generations.size() > 1) REQUIRE(line.at("choices").size() == generations.size());
+      std::size_t tokens = 0;
+      for (std::size_t sample = 0; sample < generations.size(); ++sample) {
+        const json& choice = generations.size() > 1 ? line.at("choices").at(sample) : line;
+        const Generation& generation = generations[sample];
+        CHECK(choice.at("ids") == generation.output_ids);
+        CHECK(choice.at("text") == tokenizer.decode(generation.output_ids));
+        CHECK(choice.at("finish_reason") == (generation.finish_reason == FinishReason::stop ? "stop" : "length"));
+        REQUIRE(choice.contains("logprobs") == options.log_probabilities.has_value());
+        if (options.log_probabilities) {
+          CHECK(generation.scores.size() == generation.output_ids.size());
+          checkScores(choice.at("logprobs"), generation.scores, generation.output_ids, 0);
+        }
+        tokens += generation.output_ids.size();
+      }
+      CHECK(line.at("usage").at("completion_tokens") == tokens);
+      REQUIRE(line.contains("prompt_logprobs") == options.prompt_log_probabilities);
+      if (options.prompt_log_probabilities) {
+        CHECK(line.at("prompt_logprobs").size() == prompt.size());
+        CHECK(line.at("prompt_logprobs").at(0).is_null());
+        checkScores(line.at("prompt_logprobs"), generations.front().prompt_scores, prompt, 1);
+      }
+    }
   }
 
   TEST_CASE("stop_ids of a request are added to those of --stop-at-eos") {
@@ -240,6 +354,24 @@ TEST_SUITE("batch") {
         {"{\"ids\":[1],\"top_k\":-1}", "key 'top_k': expected a whole number from 0 to 2147483647, found -1"},
         {"{\"ids\":[1],\"top_p\":0}", "expected a top_p above 0 and up to 1, got 0"},
         {"{\"ids\":[1],\"seed\":-1}", "key 'seed': expected a whole number from 0 to 18446744073709551615, found -1"},
+        {"{\"ids\":[1],\"n\":0}", "key 'n': expected a whole number from 1 to 4096, found 0"},
+        {"{\"ids\":[1],\"n\":4097}", "key 'n': expected a whole number from 1 to 4096, found 4097"},
+        {"{\"ids\":[1],\"min_p\":2}", "min_p"},
+        {"{\"ids\":[1],\"typical_p\":\"1\"}", "key 'typical_p': expected a number, found \"1\""},
+        {"{\"ids\":[1],\"repetition_penalty\":0}", "repetition_penalty"},
+        {"{\"ids\":[1],\"presence_penalty\":[]}", "key 'presence_penalty': expected a number, found []"},
+        {"{\"ids\":[1],\"stop\":3}", "key 'stop': expected a string or an array of strings, found 3"},
+        {"{\"ids\":[1],\"stop\":[\"a\",3]}", "key 'stop[1]': expected a string, found 3"},
+        {"{\"ids\":[1],\"stop\":\"\"}", "expected strings with at least one byte"},
+        {"{\"ids\":[1],\"logit_bias\":[1]}", "key 'logit_bias': expected an object, found [1]"},
+        {"{\"ids\":[1],\"logit_bias\":{\"07\":1}}", "key 'logit_bias[\"07\"]': expected a token id as the key"},
+        {"{\"ids\":[1],\"logit_bias\":{\"7\":\"1\"}}", "key 'logit_bias[\"7\"]': expected a number, found \"1\""},
+        {"{\"ids\":[1],\"logit_bias\":{\"-1\":1}}", "logit_bias"},
+        {"{\"ids\":[1],\"logit_bias\":{\"2048\":1}}", "logit_bias"},
+        {"{\"ids\":[1],\"suppress_tokens\":[2048]}", "suppress_tokens"},
+        {"{\"ids\":[1],\"logprobs\":true}", "key 'logprobs': expected a whole number from 0 to"},
+        {"{\"ids\":[1],\"prompt_logprobs\":1}", "key 'prompt_logprobs': expected true or false, found 1"},
+        {"{\"ids\":[1],\"prompt_lookup_num_tokens\":-1}", "key 'prompt_lookup_num_tokens': expected a whole number"},
         {"{\"ids\":[1],\"maxtokens\":1}", "unknown key \"maxtokens\": expected one of id, prompt, ids"},
         {"{\"ids\":[1],\"seed\":1,\"seed\":1}", "the key \"seed\" stands twice"},
         {"{\"ids\":[1],\"x\":[[[[[[[[[[1]]]]]]]]]]}", "levels of nesting"},

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <bit>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -43,6 +45,16 @@ inline const Parameters<float>& fixtureParameters(const std::string& name) {
 inline RowVector<double> toVector(const nlohmann::json& numbers) {
   RowVector<double> vector(static_cast<Index>(numbers.size()));
   for (Index i = 0; i < vector.size(); ++i) vector[i] = numbers.at(static_cast<std::size_t>(i)).get<double>();
+  return vector;
+}
+
+/// The floats whose bits are given, in eight hexadecimal digits each.
+inline RowVector<float> floatsOf(const std::string& bits) {
+  RowVector<float> vector(static_cast<Index>(bits.size() / 8));
+  for (Index i = 0; i < vector.size(); ++i) {
+    const std::string digits = bits.substr(static_cast<std::size_t>(8 * i), 8);
+    vector[i] = std::bit_cast<float>(static_cast<std::uint32_t>(std::stoul(digits, nullptr, 16)));
+  }
   return vector;
 }
 

@@ -139,12 +139,10 @@ TEST_CASE("batch: a list of prompts yields what each yields alone, in its order,
     options.stop_ids = {argmax(alone(prompts[3]).bottomRows(1).row(0))};  // one that some sequences meet
     std::vector<Generation> expected;
     for (const std::vector<int>& prompt : prompts) expected.push_back(generateTokens(prompt, options, weights));
-    for (const std::size_t together : {1u, 2u, 5u, 30u}) {
-      std::vector<ModelCache<float>> caches;
-      for (std::size_t i = 0; i < together; ++i) caches.emplace_back(weights);
+    for (const Index together : {1, 2, 5, 30}) {
       std::vector<std::vector<int>> streamed(prompts.size());
-      const std::vector<Generation> generations =
-          generateTokens(prompts, options, weights, caches, workspace, [&](std::size_t prompt, int id) {
+      const std::vector<Generation> generations = generateTokens(
+          prompts, options, weights, workspace, {.sequences = together}, [&](std::size_t prompt, int id) {
             streamed[prompt].push_back(id);
             return true;
           });
@@ -157,9 +155,8 @@ TEST_CASE("batch: a list of prompts yields what each yields alone, in its order,
     }
   }
   CHECK(generateTokens(std::vector<std::vector<int>>{}, options, weights).empty());
-  std::vector<ModelCache<float>> none;
-  CHECK_THROWS_WITH_AS(generateTokens(prompts, options, weights, none, workspace),
-                       "expected at least one cache, got none", ArgumentError);
+  CHECK_THROWS_WITH_AS(generateTokens(prompts, options, weights, workspace, {.sequences = 0}),
+                       "batch: expected sequences of 1 or more, got 0", ArgumentError);
 }
 
 TEST_CASE("batch: a long prompt that joins a running batch is run in pieces, beside the tokens of the others") {
@@ -170,30 +167,17 @@ TEST_CASE("batch: a long prompt that joins a running batch is run in pieces, bes
   options.sampling.temperature = 1;
   for (const bool use_cache : {true, false}) {
     options.use_cache = use_cache;
-    std::vector<ModelCache<float>> caches;
-    for (int i = 0; i < 2; ++i) caches.emplace_back(weights);
     Workspace<float> workspace;
     std::vector<std::size_t> order;
-    const auto generations = generateTokens(prompts, options, weights, caches, workspace, [&](std::size_t prompt, int) {
+    const auto onToken = [&](std::size_t prompt, int) {
       order.push_back(prompt);
-      return prompt != 1;  // which leaves its cache to the long one
-    });
+      return prompt != 1;  // which leaves its place to the long one
+    };
+    const auto generations = generateTokens(prompts, options, weights, workspace, {.sequences = 2}, onToken);
     // Five pieces of at most 64, in each of whose steps the first prompt gets a token.
     CHECK(std::vector(order.begin(), order.begin() + 9) == std::vector<std::size_t>{0, 1, 0, 0, 0, 0, 0, 2, 0});
     for (const std::size_t i : {0u, 2u})
       CHECK(generations[i].output_ids == generateTokens(prompts[i], options, weights).output_ids);
-    if (!use_cache) continue;
-    for (const ModelCache<float>& cache : caches) {
-      const std::size_t i = cache.length() > 100 ? 2 : 0;
-      std::vector<int> ids = prompts[i];
-      ids.insert(ids.end(), generations[i].output_ids.begin(), generations[i].output_ids.end() - 1);
-      ModelCache<float> expected(weights);
-      prefill(ids, weights, expected);
-      for (Index layer = 0; layer < 2; ++layer) {
-        CHECK(cache.layer(layer).keys() == expected.layer(layer).keys());
-        CHECK(cache.layer(layer).values() == expected.layer(layer).values());
-      }
-    }
   }
 }
 
@@ -214,17 +198,15 @@ TEST_CASE("batch: prompts that join together are run in their order, and fail or
     for (const bool use_cache : {true, false}) {
       options.sampling.temperature = temperature;
       options.use_cache = use_cache;
-      std::vector<ModelCache<float>> caches;
-      for (int i = 0; i < 5; ++i) caches.emplace_back(weights);
       Workspace<float> workspace(Threads(2));
       std::vector<std::size_t> begun;
       std::vector<bool> has_begun(prompts.size(), false);
       const auto onToken = [&](std::size_t prompt, int) {
         if (!has_begun[prompt]) begun.push_back(prompt);
         has_begun[prompt] = true;
-        return prompt == 0 || prompt > 4;  // four caches are free at once
+        return prompt == 0 || prompt > 4;  // four places are free at once
       };
-      const auto generations = generateTokens(prompts, options, weights, caches, workspace, onToken);
+      const auto generations = generateTokens(prompts, options, weights, workspace, {.sequences = 5}, onToken);
       for (std::size_t i = 0; i < prompts.size(); ++i) {
         const auto alone = generateTokens(std::vector<std::vector<int>>{prompts[i]}, options, weights,
                                           [&](std::size_t, int) { return i == 0 || i > 4; });
@@ -245,20 +227,19 @@ TEST_CASE("batch: a prompt whose logits are not numbers fails alone, and every r
   GenerateOptions options;
   bool some_fail_later = false, some_succeed = false;
   for (const double temperature : {0.0, 1.0})
-    for (const std::size_t together : {1u, 2u, 5u})
+    for (const Index together : {1, 2, 5})
       for (const Index max_tokens : {0, 6}) {
         options.sampling.temperature = temperature;
         options.max_tokens = max_tokens;
-        std::vector<ModelCache<float>> caches;
-        for (std::size_t i = 0; i < together; ++i) caches.emplace_back(weights);
         Workspace<float> workspace;
         std::vector<Generation> finished(prompts.size());
         std::vector<std::size_t> order;
-        const std::vector<Generation> generations = generateTokens(
-            prompts, options, weights, caches, workspace, {}, [&](std::size_t prompt, const Generation& generation) {
-              order.push_back(prompt);
-              finished[prompt] = generation;
-            });
+        const std::vector<Generation> generations =
+            generateTokens(prompts, options, weights, workspace, {.sequences = together}, {},
+                           [&](std::size_t prompt, const Generation& generation) {
+                             order.push_back(prompt);
+                             finished[prompt] = generation;
+                           });
         CHECK(order.size() == prompts.size());
         // The one that fails is told of before those that go on.
         if (together == 5 && max_tokens > 0) CHECK(order[0] == 1);
@@ -296,12 +277,11 @@ TEST_CASE("batch: one model on several threads, each with a cache and a workspac
   std::vector<std::thread> users;
   for (int i = 0; i < 4; ++i)
     users.emplace_back([&, i] {
-      std::vector<ModelCache<float>> cache;
-      cache.emplace_back(weights);
+      ModelCache<float> cache(weights);
       Workspace<float> workspace(threads);
       GenerateOptions options;
       options.max_tokens = 30;
-      const auto generation = generateTokens({promptOf(20, i)}, options, weights, cache, workspace).front();
+      const auto generation = generateTokens(promptOf(20, i), options, weights, cache, workspace);
       if (generation.output_ids == expected[static_cast<std::size_t>(i)]) ++right;
     });
   for (std::thread& user : users) user.join();

@@ -90,13 +90,13 @@ TEST_CASE("generateTokens: says why it ended") {
   SUBCASE("recomputing at every step gives the same ids") {
     options.use_cache = false;
     CHECK(generate(prompt, options).output_ids == all.output_ids);
-    options.sampling = {0.8, 20, 0.95, 3};
+    options.sampling = {.temperature = 0.8, .top_k = 20, .top_p = 0.95, .seed = 3};
     const std::vector<int> recomputed = generate(prompt, options).output_ids;
     options.use_cache = true;
     CHECK(generate(prompt, options).output_ids == recomputed);
   }
   SUBCASE("a seed gives the same ids again, another seed others") {
-    options.sampling = {1.2, 0, 1, 3};
+    options.sampling = {.temperature = 1.2, .seed = 3};
     const std::vector<int> sampled = generate(prompt, options).output_ids;
     CHECK(generate(prompt, options).output_ids == sampled);
     options.sampling.seed = 4;

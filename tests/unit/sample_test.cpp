@@ -58,6 +58,24 @@ int plainSample(const RowVector<float>& logits, const Sampling& sampling, std::m
     ids.resize(count);
   }
   if (sampling.top_k == 0 && sampling.top_p == 1) std::ranges::sort(ids);
+  std::erase_if(ids, [&](int id) { return weight(id) < sampling.min_p; });
+  if (sampling.typical_p < 1) {
+    const double all = total();
+    const auto surprise = [&](int id) { return -std::log(weight(id) / all); };
+    double entropy = 0;
+    for (const int id : ids)
+      if (weight(id) > 0) entropy += weight(id) / all * surprise(id);
+    std::vector<int> by_typicality = ids;
+    const auto untypical = [&](int id) { return std::abs(surprise(id) - entropy); };
+    std::ranges::stable_sort(by_typicality, [&](int a, int b) { return untypical(a) < untypical(b); });
+    double reached = 0;
+    int last = by_typicality.front();
+    for (const int id : by_typicality) {
+      if (!(reached < sampling.typical_p * all)) break;
+      reached += weight(last = id);
+    }
+    std::erase_if(ids, [&](int id) { return untypical(id) > untypical(last); });
+  }
   const double target = static_cast<double>(engine() >> 11) * 0x1p-53 * total();
   double reached = 0;
   for (const int id : ids)
@@ -111,7 +129,9 @@ TEST_CASE("sample: frequencies follow the softmax of logits over temperature, cu
       total += expected[id] = std::exp(static_cast<double>(values[static_cast<std::size_t>(id)]) / c.temperature);
     constexpr int kDraws = 20000;
     std::map<int, int> seen;
-    for (const int id : draw(logitsOf(values), {c.temperature, c.top_k, c.top_p, 11}, kDraws)) ++seen[id];
+    for (const int id :
+         draw(logitsOf(values), {.temperature = c.temperature, .top_k = c.top_k, .top_p = c.top_p, .seed = 11}, kDraws))
+      ++seen[id];
     CHECK(seen.size() == expected.size());
     for (const auto& [id, count] : seen) {
       REQUIRE(expected.contains(id));
@@ -126,10 +146,56 @@ TEST_CASE("sample: a seed draws the ids that an independent program drew") {
   const nlohmann::json& golden = fixtureJson("sampling.json");
   const RowVector<float> logits = logitsOf(golden.at("logits"));
   for (const nlohmann::json& json : golden.at("cases")) {
-    const Sampling sampling{json.at("temperature"), json.at("top_k"), json.at("top_p"), json.at("seed")};
+    const Sampling sampling{.temperature = json.at("temperature"),
+                            .top_k = json.at("top_k"),
+                            .top_p = json.at("top_p"),
+                            .seed = json.at("seed")};
     const std::vector<int> expected = json.at("ids");
     CHECK(draw(logits, sampling, static_cast<int>(expected.size())) == expected);
   }
+}
+
+TEST_CASE("sample: what stays in the draw is what stays by transformers, in the shares of the softmax") {
+  constexpr int kDraws = 5000;  // enough for every token that stays: see scripts/make_rules_goldens.py
+  for (const nlohmann::json& json : fixtureJson("rules.json").at("draws")) {
+    CAPTURE(json.dump());
+    const Sampling sampling{.temperature = json.at("temperature"),
+                            .top_k = json.at("top_k"),
+                            .top_p = json.at("top_p"),
+                            .min_p = json.value("min_p", 0.0),
+                            .typical_p = json.value("typical_p", 1.0),
+                            .seed = 7};
+    const RowVector<float> logits = floatsOf(json.at("logits"));
+    std::map<int, int> seen;
+    for (const int id : draw(logits, sampling, kDraws)) ++seen[id];
+    std::vector<int> ids;
+    for (const auto& [id, count] : seen) ids.push_back(id);
+    REQUIRE(ids == json.at("ids").get<std::vector<int>>());
+    double total = 0;
+    std::vector<double> weights;
+    for (const int id : ids)
+      total += weights.emplace_back(std::exp(static_cast<double>(logits[id]) / sampling.temperature));
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const double share = weights[i] / total;
+      const double deviation = std::sqrt(share * (1 - share) / kDraws);
+      CHECK(std::abs(static_cast<double>(seen[ids[i]]) / kDraws - share) <= 5 * deviation);
+    }
+  }
+}
+
+TEST_CASE(
+    "sample: min_p of 1 leaves the likeliest, all of them, and a typical_p near 0 the most typical, all of them") {
+  const auto drawn = [](const Sampling& sampling) {
+    std::vector<int> ids = draw(logitsOf({2, 1, 2, -kInfinity, kNaN, 1}), sampling, 100);
+    std::ranges::sort(ids);
+    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+    return ids;
+  };
+  CHECK(drawn({.temperature = 1, .min_p = 1}) == std::vector<int>{0, 2});
+  CHECK(drawn({.temperature = 1, .top_k = 1, .min_p = 1}) == std::vector<int>{0});
+  CHECK(drawn({.temperature = 1, .typical_p = 1e-300}) == std::vector<int>{0, 2});
+  CHECK(drawn({.temperature = 1, .top_k = 3, .typical_p = 1e-300}) == std::vector<int>{0, 2});
+  CHECK(drawn({.temperature = 1, .min_p = 0.3, .typical_p = 1 - 1e-15}) == std::vector<int>{0, 1, 2, 5});
 }
 
 TEST_CASE("sample: bad settings are refused by name") {
@@ -137,11 +203,16 @@ TEST_CASE("sample: bad settings are refused by name") {
   const RowVector<float> logits = logitsOf({1, 2});
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const Sampling& bad :
-       {Sampling{-1, 0, 1, 0}, Sampling{nan, 0, 1, 0}, Sampling{HUGE_VAL, 0, 1, 0}, Sampling{1, -1, 1, 0},
-        Sampling{1, 0, 0, 0}, Sampling{1, 0, 1.5, 0}, Sampling{1, 0, nan, 0}})
+       {Sampling{-1, 0, 1}, Sampling{nan, 0, 1}, Sampling{HUGE_VAL, 0, 1}, Sampling{1, -1, 1}, Sampling{1, 0, 0},
+        Sampling{1, 0, 1.5}, Sampling{1, 0, nan}, Sampling{1, 0, 1, -0.1}, Sampling{1, 0, 1, 1.1},
+        Sampling{1, 0, 1, nan}, Sampling{1, 0, 1, 0, 0}, Sampling{1, 0, 1, 0, 1.1}, Sampling{1, 0, 1, 0, nan}})
     CHECK_THROWS_AS(sample(logits, bad, engine), ArgumentError);
-  CHECK_THROWS_WITH_AS(sample(logits, Sampling{1, -1, 1, 0}, engine), "expected a top_k of 0 or more, got -1",
-                       ArgumentError);
+  const auto check = [&](const Sampling& bad, const char* error) {
+    CHECK_THROWS_WITH_AS(sample(logits, bad, engine), error, ArgumentError);
+  };
+  check({.temperature = 1, .top_k = -1}, "expected a top_k of 0 or more, got -1");
+  check({.temperature = 1, .min_p = 1.5}, "expected a min_p from 0 to 1, got 1.5");
+  check({.temperature = 1, .typical_p = 0}, "expected a typical_p above 0 and up to 1, got 0");
 }
 
 TEST_CASE("sample: draws what the plainest implementation draws, for logits and settings of every kind") {
@@ -183,20 +254,29 @@ TEST_CASE("sample: draws what the plainest implementation draws, for logits and 
       const int expected = plainSample(row.logits, sampling, plain_engine);
       const bool same = id == expected && engine == plain_engine;
       CHECK_MESSAGE(same, row.name, " [", row.logits.size(), "], temperature ", sampling.temperature, ", top_k ",
-                    sampling.top_k, ", top_p ", sampling.top_p, ": expected ", expected, ", got ", id);
+                    sampling.top_k, ", top_p ", sampling.top_p, ", min_p ", sampling.min_p, ", typical_p ",
+                    sampling.typical_p, ": expected ", expected, ", got ", id);
     }
   };
   for (const Row& row : rows) {
     if (row.logits.size() > 10000) {
-      for (const Sampling& sampling : {Sampling{1, 0, 1, random()}, Sampling{1, 40, 1, random()},
-                                       Sampling{1, 0, 0.95, random()}, Sampling{1, 40, 0.95, random()}})
+      for (const Sampling& sampling : {Sampling{1, 0, 1, 0, 1, random()}, Sampling{1, 40, 1, 0, 1, random()},
+                                       Sampling{1, 0, 0.95, 0, 1, random()}, Sampling{1, 40, 0.95, 0, 1, random()}})
         check(row, sampling, 2);
       continue;
     }
     for (const double temperature : {0.0, 1e-300, 0.01, 0.7, 1.0, 2.5, 1e6})
       for (const int top_k : {0, 1, 2, 7, 40, 100000})
         for (const double top_p : {1e-9, 0.1, 0.5, 0.9, 0.999, 1 - 1e-15, 1.0})
-          check(row, {temperature, top_k, top_p, random()}, row.logits.size() > 1000 ? 1 : 4);
+          check(row, {temperature, top_k, top_p, 0, 1, random()}, row.logits.size() > 1000 ? 1 : 4);
+    // In equal steps, tokens on both sides of the entropy are equally typical but for rounding.
+    if (row.logits.size() > 100 || row.name.starts_with("ever")) continue;
+    for (const double temperature : {0.01, 0.7, 2.5})
+      for (const int top_k : {0, 7})
+        for (const double top_p : {0.9, 1.0})
+          for (const double min_p : {0.0, 0.001, 0.2, 1.0})
+            for (const double typical_p : {0.1, 0.9, 1.0})
+              check(row, {temperature, top_k, top_p, min_p, typical_p, random()}, 2);
   }
 }
 
@@ -206,7 +286,7 @@ TEST_CASE("sample: takes a row or a part of a matrix, in float and in double") {
   for (float& logit : logits.reshaped()) logit = static_cast<float>(random() % 1000) / 100;
   const Matrix<double> wide = logits.cast<double>();
   const Eigen::MatrixXf column_major = logits;
-  for (const Sampling& sampling : {Sampling(), Sampling{0.8, 20, 0.9, 5}})
+  for (const Sampling& sampling : {Sampling(), Sampling{0.8, 20, 0.9, 0.001, 0.9, 5}})
     for (Index row = 0; row < 3; ++row) {
       const RowVector<float> copy = logits.row(row);
       const auto drawn = [&](const auto& any_logits) {
@@ -224,7 +304,8 @@ TEST_CASE("sample: NaN is never drawn, and the largest logit must be finite, at 
   const auto check = [](const std::vector<float>& logits, const char* error) {
     for (const double temperature : {0.0, 1.0}) {
       std::mt19937_64 engine(5), untouched(5);
-      CHECK_THROWS_WITH_AS(sample(logitsOf(logits), Sampling{temperature, 0, 1, 0}, engine), error, ArgumentError);
+      CHECK_THROWS_WITH_AS(sample(logitsOf(logits), Sampling{.temperature = temperature}, engine), error,
+                           ArgumentError);
       CHECK(engine == untouched);
     }
   };
@@ -237,6 +318,6 @@ TEST_CASE("sample: NaN is never drawn, and the largest logit must be finite, at 
   for (const double temperature : {0.0, 1.0})
     for (const int top_k : {0, 2})
       for (const double top_p : {0.5, 1.0})
-        CHECK(sample(logitsOf({-kInfinity, kNaN, -3, -kInfinity, kNaN}), Sampling{temperature, top_k, top_p, 0},
-                     engine) == 2);
+        CHECK(sample(logitsOf({-kInfinity, kNaN, -3, -kInfinity, kNaN}), Sampling{temperature, top_k, top_p}, engine) ==
+              2);
 }

@@ -144,10 +144,10 @@ TEST_CASE("stored types: what they take in memory") {
   CHECK(saved(int8) == 3 * numbers - 4 * columns);
   CHECK(saved(int4) == 4 * numbers - numbers / 2 - numbers / 16);
 
-  const Weights<float> weights(parameters);
-  CHECK(ModelCache<float>(weights).bytes() == 4 * 2 * 64 * 128);
-  CHECK(ModelCache<float>(weights, f16).bytes() == 2 * 2 * 64 * 128);
-  CHECK(ModelCache<float>(weights, int8).bytes() == 2 * 64 * 128 + 4 * 2 * 4 * 128);
+  const auto ofCache = [](StoredType type) { return LayerCache<float>(4, 16, 128, type).bytesFor(128); };
+  CHECK(ofCache(full) == 4 * 2 * 64 * 128);
+  CHECK(ofCache(f16) == 2 * 2 * 64 * 128);
+  CHECK(ofCache(int8) == 2 * 64 * 128 + 4 * 2 * 4 * 128);
 }
 
 TEST_CASE_TEMPLATE("stored types: attention to int8 keys and values is plain attention to what they stand for", Scalar,

@@ -22,16 +22,13 @@ class Arena {
  public:
   static constexpr std::ptrdiff_t kHugePage = std::ptrdiff_t{2} << 20;
 
-  /// The first `plain_bytes`, whole huge pages, of a large one are in small pages all the same.
-  explicit Arena(std::ptrdiff_t bytes, [[maybe_unused]] std::ptrdiff_t plain_bytes = 0) {
+  explicit Arena(std::ptrdiff_t bytes) {
     const bool large = bytes >= 2 * kHugePage;
     const std::align_val_t alignment{static_cast<std::size_t>(large ? kHugePage : kCacheLine)};
     memory_ = {static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), alignment)),
                [alignment](std::byte* memory) { ::operator delete(memory, alignment); }};
 #ifdef __linux__
-    if (!large) return;
-    ::madvise(memory_.get(), static_cast<std::size_t>(plain_bytes), MADV_NOHUGEPAGE);
-    ::madvise(memory_.get() + plain_bytes, static_cast<std::size_t>(bytes - plain_bytes), MADV_HUGEPAGE);
+    if (large) ::madvise(memory_.get(), static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
 #endif
   }
 
@@ -63,12 +60,6 @@ class AlignedBuffer {
   AlignedBuffer() = default;
   AlignedBuffer(std::ptrdiff_t size, Arena& arena) : data_(arena.cut<T>(size)), size_(size) {}
   explicit AlignedBuffer(std::ptrdiff_t size) : AlignedBuffer(size, Arena(Arena::bytesFor<T>(size))) {}
-
-  /// One that is used from its beginning on, little by little, and takes at most twice the memory in use: huge pages
-  /// only begin where the first of them would end.
-  static AlignedBuffer growing(std::ptrdiff_t size) {
-    return AlignedBuffer(size, Arena(Arena::bytesFor<T>(size), Arena::kHugePage));
-  }
 
   AlignedBuffer(AlignedBuffer&& other) noexcept : data_(std::move(other.data_)), size_(std::exchange(other.size_, 0)) {}
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {

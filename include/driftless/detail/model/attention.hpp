@@ -136,8 +136,8 @@ void checkWidth(const Matrix<Scalar>& x, Index width) {
     raise<ArgumentError>({"expected x of shape [T >= 1, ", width, "], got ", shapeText({x.rows(), x.cols()})});
 }
 
-/// The step of one layer for rows x [T, C] of one sequence, by the caller's thread. Throws before anything is written
-/// if they cannot be appended to a cache of n_head heads.
+/// The step of one layer for rows x [T, C] of one sequence, by the caller's thread. Makes room for them in its cache.
+/// Throws before anything is written if they cannot be appended to a cache of n_head heads.
 template <class Scalar>
 Workspace<Scalar> layerStep(const Matrix<Scalar>& x, Index width, Index n_head, LayerCache<Scalar>& cache) {
   checkWidth(x, width);
@@ -150,6 +150,7 @@ Workspace<Scalar> layerStep(const Matrix<Scalar>& x, Index width, Index n_head, 
         {"expected at most ", cache.capacity() - cache.length(), " more rows for this cache, got ", x.rows()});
   Workspace<Scalar> workspace(Threads(1));
   workspace.step().segments = {{&cache, 0, x.rows(), 0, cache.length(), nullptr}};
+  CacheAccess::makeRoom(cache, x.rows());
   return workspace;
 }
 

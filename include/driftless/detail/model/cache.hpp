@@ -1,7 +1,11 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "driftless/cache.hpp"
 #include "driftless/detail/kernels/kernels.hpp"
@@ -16,12 +20,14 @@ namespace detail {
 /// Positions in a page of a cache.
 inline constexpr Index kPage = kPanelWidth;
 
-/// What lies where in a layer's cache, and the two operations that are for steps alone.
+/// What lies where in a layer's cache, and the operations that are for steps alone.
 ///
-/// Positions are in pages. A page holds for every head its keys as [D, kPage], so that scores are computed for many
-/// positions side by side, then its values as [kPage, D padded to whole lanes], so that they are summed for many
-/// dimensions side by side; then, if the type is quantized, the scales of keys [H, kPage] and of values [H, kPage].
-/// Keys and scales of positions that are not used may be any numbers, left by what was truncated.
+/// Positions are in pages, each an allocation of its own. A page holds for every head its keys as [D, kPage], so that
+/// scores are computed for many positions side by side, then its values as [kPage, D padded to whole lanes], so that
+/// they are summed for many dimensions side by side; then, if the type is quantized, the scales of keys [H, kPage] and
+/// of values [H, kPage]. Keys and scales of positions that are not used may be any numbers, left by what was truncated.
+///
+/// Pages after those in use, if there are any, are the cache's own.
 struct CacheAccess {
   template <class Scalar>
   static Index paddedHeadSize(const LayerCache<Scalar>& cache) {
@@ -47,40 +53,41 @@ struct CacheAccess {
     return elementBytesOfPage(cache) + 2 * cache.n_head_ * kPage * scaleBytes(cache);
   }
 
-  /// Offsets in bytes.
+  /// Offsets in bytes, within a position's page.
   template <class Scalar>
   static Index keyOffset(const LayerCache<Scalar>& cache, Index head, Index position) {
-    return position / kPage * pageBytes(cache) +
-           (head * kPage * cache.head_size_ + position % kPage) * elementBytes(cache);
+    return (head * kPage * cache.head_size_ + position % kPage) * elementBytes(cache);
   }
   template <class Scalar>
   static Index valueOffset(const LayerCache<Scalar>& cache, Index head, Index position) {
-    return position / kPage * pageBytes(cache) +
-           (kPage * (cache.n_head_ * cache.head_size_ + head * paddedHeadSize(cache)) +
+    return (kPage * (cache.n_head_ * cache.head_size_ + head * paddedHeadSize(cache)) +
             position % kPage * paddedHeadSize(cache)) *
-               elementBytes(cache);
+           elementBytes(cache);
   }
   /// Of a key's scale; a value's is that of n_head heads later.
   template <class Scalar>
   static Index scaleOffset(const LayerCache<Scalar>& cache, Index head, Index position) {
-    return position / kPage * pageBytes(cache) + elementBytesOfPage(cache) +
-           (head * kPage + position % kPage) * scaleBytes(cache);
+    return elementBytesOfPage(cache) + (head * kPage + position % kPage) * scaleBytes(cache);
   }
 
+  template <class Scalar>
+  static const std::byte* page(const LayerCache<Scalar>& cache, Index position) {
+    return cache.pages_[static_cast<std::size_t>(position / kPage)].data();
+  }
   /// One head's keys from a position on, [D, kPage] with the rows kPage apart.
   template <class Scalar>
   static const std::byte* keys(const LayerCache<Scalar>& cache, Index head, Index position) {
-    return cache.data_.data() + keyOffset(cache, head, position);
+    return page(cache, position) + keyOffset(cache, head, position);
   }
   /// One head's values from a position on, [positions, paddedHeadSize], up to the end of its page.
   template <class Scalar>
   static const std::byte* values(const LayerCache<Scalar>& cache, Index head, Index position) {
-    return cache.data_.data() + valueOffset(cache, head, position);
+    return page(cache, position) + valueOffset(cache, head, position);
   }
   /// The scales of one head's keys from a position on, up to the end of its page. Only if the type is quantized.
   template <class Scalar>
   static const float* keyScales(const LayerCache<Scalar>& cache, Index head, Index position) {
-    return reinterpret_cast<const float*>(cache.data_.data() + scaleOffset(cache, head, position));
+    return reinterpret_cast<const float*>(page(cache, position) + scaleOffset(cache, head, position));
   }
   /// The same of its values.
   template <class Scalar>
@@ -88,11 +95,28 @@ struct CacheAccess {
     return keyScales(cache, cache.n_head_ + head, position);
   }
 
-  /// Sets one head's key and value, each [D], at a position that is not used yet. Every head is written before grow().
+  /// Makes the pages of the next `rows` positions the cache's own: the one that is in use already is copied if it is
+  /// shared, the others are new. If memory is short, what the cache holds is as it was.
+  template <class Scalar>
+  static void makeRoom(LayerCache<Scalar>& cache, Index rows) {
+    const auto in_use = static_cast<std::size_t>(cache.length_ / kPage);
+    if (cache.length_ % kPage != 0 && cache.pages_[in_use].isShared())
+      cache.pages_[in_use] = cache.pages_[in_use].copy(pageBytes(cache));
+    while (std::ssize(cache.pages_) < pages(cache.length_ + rows)) cache.pages_.emplace_back(pageBytes(cache));
+  }
+
+  /// Gives back the pages after those in use.
+  template <class Scalar>
+  static void releaseRoom(LayerCache<Scalar>& cache) {
+    cache.pages_.erase(cache.pages_.begin() + pages(cache.length_), cache.pages_.end());
+  }
+
+  /// Sets one head's key and value, each [D], at a position that is not used yet and that makeRoom() made room for.
+  /// Every head is written before grow().
   template <class Scalar>
   static void write(LayerCache<Scalar>& cache, Index head, Index position, const Scalar* key, const Scalar* value) {
     const Index D = cache.head_size_;
-    std::byte* const data = cache.data_.data();
+    std::byte* const data = cache.pages_[static_cast<std::size_t>(position / kPage)].data();
     std::byte* const keys = data + keyOffset(cache, head, position);
     std::byte* const values = data + valueOffset(cache, head, position);
     std::byte* const key_scales = data + scaleOffset(cache, head, position);
@@ -114,6 +138,34 @@ struct CacheAccess {
     cache.length_ += rows;
   }
 
+  /// The same in all layers of a model, of a step's tokens.
+  template <class Scalar>
+  static void grow(ModelCache<Scalar>& cache, std::span<const int> ids) {
+    cache.ids();
+    cache.ids_.insert(cache.ids_.end(), ids.begin(), ids.end());
+    for (LayerCache<Scalar>& layer : cache.layers_) {
+      grow(layer, static_cast<Index>(ids.size()));
+      layer.unchanged_ = layer.length_;
+    }
+  }
+
+  /// Shares the pages of all layers that begin at a position.
+  template <class Scalar>
+  static std::vector<Page> sharePages(const ModelCache<Scalar>& cache, Index position) {
+    std::vector<Page> pages;
+    for (const LayerCache<Scalar>& layer : cache.layers_)
+      pages.push_back(layer.pages_[static_cast<std::size_t>(position / kPage)].share());
+    return pages;
+  }
+
+  /// Appends what is at the beginning of such pages to a cache whose own pages are full: so many ids.
+  template <class Scalar>
+  static void addPages(ModelCache<Scalar>& cache, const std::vector<Page>& pages, std::span<const int> ids) {
+    for (std::size_t layer = 0; layer < pages.size(); ++layer)
+      cache.layers_[layer].pages_.push_back(pages[layer].share());
+    grow(cache, ids);
+  }
+
   /// [length, C]: elements(cache, head, position) is the first of D numbers, which lie `stride` apart.
   template <class Scalar>
   static Matrix<Scalar> gather(const LayerCache<Scalar>& cache, Index stride,
@@ -133,12 +185,28 @@ struct CacheAccess {
   }
 };
 
+/// Throws ArgumentError if a cache is not of the shape of a model, or if its layers are out of step.
+template <class Scalar>
+void checkCache(const ModelCache<Scalar>& cache, const Config& config) {
+  const auto checkSize = [](const char* size, Index expected, Index actual) {
+    if (actual != expected)
+      raise<ArgumentError>({"expected a cache made for these weights, of ", size, " ", expected, ", got ", actual});
+  };
+  checkSize("n_layer", config.n_layer, cache.layers());
+  checkSize("n_positions", config.n_positions, cache.capacity());
+  checkSize("n_head", config.n_head, cache.layer(0).heads());
+  checkSize("head size", config.headSize(), cache.layer(0).headSize());
+  for (Index layer = 1; layer < cache.layers(); ++layer)
+    if (cache.layer(layer).length() != cache.length())
+      raise<ArgumentError>({"the cache's layers are out of step: layer 0 holds ", cache.length(), " positions, layer ",
+                            layer, " holds ", cache.layer(layer).length()});
+}
+
 }  // namespace detail
 
 template <FloatingScalar Scalar>
 LayerCache<Scalar>::LayerCache(Index n_head, Index head_size, Index capacity, StoredType stored)
     : n_head_(n_head), head_size_(head_size), capacity_(capacity), stored_(stored) {
-  using Access = detail::CacheAccess;
   const auto check = [](const char* name, Index size, Index most) {
     if (size < 1 || size > most)
       detail::raise<ArgumentError>({"LayerCache: expected ", name, " from 1 to ", most, ", got ", size});
@@ -154,7 +222,25 @@ LayerCache<Scalar>::LayerCache(Index n_head, Index head_size, Index capacity, St
   if (most_bytes > static_cast<double>((std::numeric_limits<Index>::max)()))
     detail::raise<ArgumentError>(
         {"LayerCache: expected a size that fits into the address space, got up to ", most_bytes, " bytes"});
-  data_ = detail::AlignedBuffer<std::byte>::growing(Access::pages(capacity) * Access::pageBytes(*this));
+  pages_.reserve(static_cast<std::size_t>(detail::CacheAccess::pages(capacity)));
+}
+
+template <FloatingScalar Scalar>
+Index LayerCache<Scalar>::bytes() const {
+  return std::ssize(pages_) * detail::CacheAccess::pageBytes(*this);
+}
+
+template <FloatingScalar Scalar>
+Index LayerCache<Scalar>::bytesFor(Index positions) const {
+  return detail::CacheAccess::pages(positions) * detail::CacheAccess::pageBytes(*this);
+}
+
+template <FloatingScalar Scalar>
+void LayerCache<Scalar>::truncate(Index length) {
+  detail::checkNewLength(length, length_);
+  length_ = length;
+  unchanged_ = (std::min)(unchanged_, length);
+  detail::CacheAccess::releaseRoom(*this);
 }
 
 template <FloatingScalar Scalar>
@@ -172,9 +258,10 @@ Matrix<Scalar> LayerCache<Scalar>::values() const {
 template <FloatingScalar Scalar>
 LayerCache<Scalar> LayerCache<Scalar>::clone() const {
   LayerCache copy(n_head_, head_size_, capacity_, stored_);
-  std::copy_n(data_.data(), detail::CacheAccess::pages(length_) * detail::CacheAccess::pageBytes(*this),
-              copy.data_.data());
+  for (Index page = 0; page < detail::CacheAccess::pages(length_); ++page)
+    copy.pages_.push_back(pages_[static_cast<std::size_t>(page)].share());
   copy.length_ = length_;
+  copy.unchanged_ = unchanged_;
   return copy;
 }
 

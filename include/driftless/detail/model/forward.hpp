@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "driftless/detail/messages.hpp"
 #include "driftless/detail/model/block.hpp"
@@ -19,18 +21,7 @@ template <class Scalar>
 void checkChunk(const Chunk<Scalar>& chunk, const Weights<Scalar>& weights) {
   const Config& config = weights.config;
   const ModelCache<Scalar>& cache = *chunk.cache;
-  const auto checkSize = [](const char* size, Index expected, Index actual) {
-    if (actual != expected)
-      raise<ArgumentError>({"expected a cache made for these weights, of ", size, " ", expected, ", got ", actual});
-  };
-  checkSize("n_layer", config.n_layer, cache.layers());
-  checkSize("n_positions", config.n_positions, cache.capacity());
-  checkSize("n_head", config.n_head, cache.layer(0).heads());
-  checkSize("head size", config.headSize(), cache.layer(0).headSize());
-  for (Index layer = 1; layer < cache.layers(); ++layer)
-    if (cache.layer(layer).length() != cache.length())
-      raise<ArgumentError>({"the cache's layers are out of step: layer 0 holds ", cache.length(), " positions, layer ",
-                            layer, " holds ", cache.layer(layer).length()});
+  checkCache(cache, config);
   checkIds(chunk.ids, config);
   const Index left = config.n_positions - cache.length();
   if (static_cast<Index>(chunk.ids.size()) > left)
@@ -77,19 +68,23 @@ void showHiddenStates(const Step<Scalar>& step) {
          segment.position});
 }
 
-/// A step of several chunks, which go through the model a piece at a time. Their caches are written but do not grow
-/// before commit(): if anything throws on the way, they are as they were.
+/// A step of several chunks, which go through the model a piece at a time. All memory that it needs in their caches is
+/// taken before any is written; they do not grow before commit(): if anything throws on the way, they are as they were.
 template <class Scalar>
 class ForwardPass {
  public:
   ForwardPass(std::span<const Chunk<Scalar>> chunks, const Weights<Scalar>& weights, Workspace<Scalar>& workspace,
               const Observer<Scalar>& observer)
-      : chunks_(chunks), weights_(weights), step_(workspace.step()) {
+      : ForwardPass(chunks, weights, workspace) {  // so that the destructor runs if anything throws here
     step_.observer = &observer;
+    forEachLayer([](LayerCache<Scalar>& layer, Index rows) { CacheAccess::makeRoom(layer, rows); });
   }
   ForwardPass(const ForwardPass&) = delete;
   ForwardPass& operator=(const ForwardPass&) = delete;
-  ~ForwardPass() { step_.observer = nullptr; }
+  ~ForwardPass() {
+    step_.observer = nullptr;
+    forEachLayer([](LayerCache<Scalar>& layer, Index) { CacheAccess::releaseRoom(layer); });
+  }
 
   /// Runs up to kMaxStepRows of the ids that are left, and leaves ln_f's output in step.normed, a row for each of
   /// step.segments' rows. False if no ids are left.
@@ -110,12 +105,21 @@ class ForwardPass {
 
   /// Makes all positions that were run part of the caches.
   void commit() {
-    for (const Chunk<Scalar>& chunk : chunks_)
-      for (Index layer = 0; layer < weights_.config.n_layer; ++layer)
-        CacheAccess::grow(chunk.cache->layer(layer), static_cast<Index>(chunk.ids.size()));
+    for (const Chunk<Scalar>& chunk : chunks_) CacheAccess::grow(*chunk.cache, chunk.ids);
   }
 
  private:
+  ForwardPass(std::span<const Chunk<Scalar>> chunks, const Weights<Scalar>& weights, Workspace<Scalar>& workspace)
+      : chunks_(chunks), weights_(weights), step_(workspace.step()) {}
+
+  /// Calls visit(layer's cache, the chunk's rows).
+  template <class Visit>
+  void forEachLayer(Visit visit) const {
+    for (const Chunk<Scalar>& chunk : chunks_)
+      for (Index layer = 0; layer < weights_.config.n_layer; ++layer)
+        visit(chunk.cache->layer(layer), static_cast<Index>(chunk.ids.size()));
+  }
+
   /// Sets the next piece's segments and returns the number of its rows.
   Index cutPiece() {
     Index rows = 0;
@@ -156,33 +160,40 @@ class ForwardPass {
   Index id_ = 0;           ///< how many of its ids are
 };
 
-/// Runs the chunks through the model and writes the logits [rows, V] of the last ids of the first `rows` of them, row
-/// after row. The others, of which more ids are to follow, cost no unembedding.
+/// Runs the chunks through the model and writes logits, row after row: of the last wanted[i] ids of chunks[i], in their
+/// order. Other ids cost no unembedding.
 template <class Scalar>
-void lastLogits(std::span<const Chunk<Scalar>> chunks, Index rows, const Weights<Scalar>& weights,
+void lastLogits(std::span<const Chunk<Scalar>> chunks, std::span<const Index> wanted, const Weights<Scalar>& weights,
                 Workspace<Scalar>& workspace, const Observer<Scalar>& observer, Scalar* logits) {
   Step<Scalar>& step = workspace.step();
-  step.last.resize(rows, weights.config.n_embd);
+  step.last.resize(std::accumulate(wanted.begin(), wanted.end(), Index{0}), weights.config.n_embd);
   ForwardPass<Scalar> pass(chunks, weights, workspace, observer);
+  Index next = 0;
   while (pass.runPiece())
-    for (const Segment<Scalar>& segment : step.segments)
-      if (segment.sequence < rows)
-        std::copy_n(step.normed.row(segment.first_row + segment.rows - 1), weights.config.n_embd,
-                    step.last.row(segment.sequence));
-  unembed(step, step.last, weights, logits);
+    for (const Segment<Scalar>& segment : step.segments) {
+      const Chunk<Scalar>& chunk = chunks[static_cast<std::size_t>(segment.sequence)];
+      const Index row = segment.position - chunk.cache->length();  // of the segment's first id in its chunk
+      const Index first_wanted =
+          static_cast<Index>(chunk.ids.size()) - wanted[static_cast<std::size_t>(segment.sequence)];
+      for (Index r = (std::max)(Index{0}, first_wanted - row); r < segment.rows; ++r)
+        std::copy_n(step.normed.row(segment.first_row + r), weights.config.n_embd, step.last.row(next++));
+    }
+  if (next > 0) unembed(step, step.last, weights, logits);
   step.tell(Part::unembedding);
   pass.commit();
 }
 
 /// The same into the workspace, of chunks that have yet to be checked.
 template <class Scalar>
-MatrixView<Scalar> lastLogits(std::span<const Chunk<Scalar>> chunks, Index rows, const Weights<Scalar>& weights,
-                              Workspace<Scalar>& workspace, const Observer<Scalar>& observer) {
+MatrixView<Scalar> lastLogits(std::span<const Chunk<Scalar>> chunks, std::span<const Index> wanted,
+                              const Weights<Scalar>& weights, Workspace<Scalar>& workspace,
+                              const Observer<Scalar>& observer) {
   checkChunks(chunks, weights);
   AlignedBuffer<Scalar>& logits = workspace.step().batch_logits;
+  const Index rows = std::accumulate(wanted.begin(), wanted.end(), Index{0});
   const Index V = weights.config.vocab_size;
   logits.makeRoom(rows * V);
-  lastLogits(chunks, rows, weights, workspace, observer, logits.data());
+  lastLogits(chunks, wanted, weights, workspace, observer, logits.data());
   return {logits.data(), rows, V};
 }
 
@@ -196,7 +207,8 @@ const WorkspaceVector<Scalar>& prefill(TokenIds promptIds, const Weights<Scalar>
   detail::checkChunk(chunk, weights);
   WorkspaceVector<Scalar>& logits = workspace.step().logits;
   logits.resize(weights.config.vocab_size);
-  detail::lastLogits(std::span(&chunk, 1), 1, weights, workspace, observer, logits.data());
+  const Index wanted = 1;
+  detail::lastLogits(std::span(&chunk, 1), std::span(&wanted, 1), weights, workspace, observer, logits.data());
   return logits;
 }
 
@@ -228,7 +240,9 @@ Matrix<Scalar> prefillLogits(TokenIds promptIds, const Weights<Scalar>& weights,
 template <FloatingScalar Scalar>
 MatrixView<Scalar> prefill(const std::vector<Chunk<Scalar>>& chunks, const Weights<Scalar>& weights,
                            Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
-  return detail::lastLogits(std::span(chunks), static_cast<Index>(chunks.size()), weights, workspace, observer);
+  std::vector<Index>& wanted = workspace.step().wanted;
+  wanted.assign(chunks.size(), 1);
+  return detail::lastLogits(std::span(chunks), std::span(std::as_const(wanted)), weights, workspace, observer);
 }
 
 template <FloatingScalar Scalar>

@@ -27,6 +27,10 @@ DRIFTLESS_INLINE void checkSampling(const Sampling& sampling) {
   if (sampling.top_k < 0) detail::raise<ArgumentError>({"expected a top_k of 0 or more, got ", sampling.top_k});
   if (!(sampling.top_p > 0 && sampling.top_p <= 1))
     detail::raise<ArgumentError>({"expected a top_p above 0 and up to 1, got ", sampling.top_p});
+  if (!(sampling.min_p >= 0 && sampling.min_p <= 1))
+    detail::raise<ArgumentError>({"expected a min_p from 0 to 1, got ", sampling.min_p});
+  if (!(sampling.typical_p > 0 && sampling.typical_p <= 1))
+    detail::raise<ArgumentError>({"expected a typical_p above 0 and up to 1, got ", sampling.typical_p});
 }
 
 namespace detail {
@@ -64,16 +68,21 @@ inline bool isLikelier(const Candidate& a, const Candidate& b) {
   return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
 }
 
-/// All tokens, by their distances from the largest logit. What is NaN has as little chance as minus infinity.
+/// How far below the largest logit another is, in units of the temperature. What is NaN has as little chance as minus
+/// infinity.
+template <class Scalar>
+double distanceOf(Scalar logit, double largest, double temperature) {
+  const double distance = (static_cast<double>(logit) - largest) / temperature;
+  return std::isnan(distance) ? -std::numeric_limits<double>::infinity() : distance;
+}
+
+/// All tokens, by their distances from the largest logit.
 template <class Scalar>
 void takeAll(std::span<const Scalar> logits, double largest, double temperature, Candidates& candidates) {
   candidates.count = static_cast<Index>(logits.size());
   candidates.makeRoom(candidates.count);
   double* const distances = candidates.weights.data();
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    const double distance = (static_cast<double>(logits[i]) - largest) / temperature;
-    distances[i] = std::isnan(distance) ? -std::numeric_limits<double>::infinity() : distance;
-  }
+  for (std::size_t i = 0; i < logits.size(); ++i) distances[i] = distanceOf(logits[i], largest, temperature);
   std::iota(candidates.ids.data(), candidates.ids.data() + candidates.count, 0);
 }
 
@@ -160,6 +169,63 @@ inline void keepNucleus(double p, Candidates& candidates) {
   candidates.takeSorted(count);
 }
 
+/// Leaves the most typical, in the order in which they were: the fewest whose weight reaches p times that of all, and
+/// whatever is as typical as the last of them. The surprise of a token is the logarithm of the total weight less its
+/// distance, and their mean is that logarithm less the mean distance: what the two differ by needs no logarithm.
+template <class Scalar>
+void keepTypical(std::span<const Scalar> logits, double largest, double temperature, double p, Candidates& candidates) {
+  double* const weights = candidates.weights.data();
+  int* const ids = candidates.ids.data();
+  const auto distance = [&](Index i) {
+    return distanceOf(logits[static_cast<std::size_t>(ids[i])], largest, temperature);
+  };
+  const double total = totalWeight(candidates);
+  double sum = 0;
+  for (Index i = 0; i < candidates.count; ++i)
+    if (weights[i] > 0) sum = std::fma(weights[i], distance(i), sum);  // a product that no compiler fuses otherwise
+  const double mean = sum / total;
+
+  struct Less {  // the more typical, then the earlier: an order without ties, so that sums are the same everywhere
+    bool operator()(const Candidate& a, const Candidate& b) const {
+      return a.weight != b.weight ? a.weight < b.weight : a.id < b.id;
+    }
+  };
+  Candidate* const sorted = candidates.sorted.data();  // by how untypical they are, with their places
+  for (Index i = 0; i < candidates.count; ++i) sorted[i] = {std::abs(distance(i) - mean), static_cast<int>(i)};
+  const double enough = p * total;
+  double reached = 0;
+  double bound = 0;
+  // They are mostly few of many: hence only as many are sorted as turn out to be needed.
+  for (Index begin = 0, end = 0; begin < candidates.count && reached < enough; begin = end) {
+    end = (std::min)(candidates.count, 4 * begin + 256);
+    std::nth_element(sorted + begin, sorted + end - 1, sorted + candidates.count, Less());
+    std::sort(sorted + begin, sorted + end, Less());
+    for (Index i = begin; i < end && reached < enough; ++i) {
+      reached += weights[sorted[i].id];
+      bound = sorted[i].weight;
+    }
+  }
+
+  Index count = 0;
+  for (Index i = 0; i < candidates.count; ++i) {
+    if (std::abs(distance(i) - mean) > bound) continue;
+    weights[count] = weights[i];
+    ids[count++] = ids[i];
+  }
+  candidates.count = count;
+}
+
+/// Takes the tokens that may be drawn, with their weights.
+template <class Scalar>
+void takeCandidates(std::span<const Scalar> logits, double largest, const Sampling& sampling, Candidates& candidates) {
+  takeAll(logits, largest, sampling.temperature, candidates);
+  if (sampling.top_k > 0) keepMostLikely(sampling.top_k, candidates);
+  toPowers(candidates);
+  if (sampling.top_p < 1) keepNucleus(sampling.top_p, candidates);
+  if (sampling.min_p > 0) dropLighter(sampling.min_p, candidates);  // the likeliest weighs 1
+  if (sampling.typical_p < 1) keepTypical(logits, largest, sampling.temperature, sampling.typical_p, candidates);
+}
+
 /// A number in [0, 1) from one draw, the same from every standard library.
 inline double uniform(std::mt19937_64& engine) { return static_cast<double>(engine() >> 11) * 0x1p-53; }
 
@@ -169,11 +235,7 @@ int draw(std::span<const Scalar> logits, const Sampling& sampling, std::mt19937_
   if (sampling.temperature == 0) return most_likely;
 
   const double largest = static_cast<double>(logits[static_cast<std::size_t>(most_likely)]);
-  takeAll(logits, largest, sampling.temperature, candidates);
-  if (sampling.top_k > 0) keepMostLikely(sampling.top_k, candidates);
-  toPowers(candidates);
-  if (sampling.top_p < 1) keepNucleus(sampling.top_p, candidates);
-
+  takeCandidates(logits, largest, sampling, candidates);
   const double target = uniform(engine) * totalWeight(candidates);
   double reached = 0;
   for (Index i = 0; i < candidates.count; ++i) {

@@ -7,6 +7,7 @@
 #include "driftless/detail/kernels/padded_rows.hpp"
 #include "driftless/detail/model/candidates.hpp"
 #include "driftless/detail/model/quantized_rows.hpp"
+#include "driftless/detail/model/rules_room.hpp"
 #include "driftless/detail/threads/thread_pool.hpp"
 #include "driftless/observer.hpp"
 #include "driftless/workspace.hpp"
@@ -45,7 +46,10 @@ struct Step {
   WorkspaceVector<Scalar> logits = {};      ///< [V] of one sequence
   AlignedBuffer<Scalar> batch_logits = {};  ///< [B, V] of several, row after row
   std::vector<Chunk<Scalar>> chunks = {};   ///< of a decode step of several
+  std::vector<Index> wanted = {};           ///< of how many of its ids each chunk's logits are wanted
+  AlignedBuffer<Scalar> allowed = {};       ///< [V] logits after rules
   Candidates candidates = {};               ///< of a draw from its logits
+  RulesRoom rules = {};                     ///< of what changes its logits before
 
   void tell(Part part) const {
     if (observer != nullptr && observer->part) observer->part(part);
@@ -59,8 +63,9 @@ Workspace<Scalar>::Workspace(Threads threads)
     : threads_(std::move(threads)), step_(new detail::Step<Scalar>{threads_.pool()}) {}
 template <FloatingScalar Scalar>
 Index Workspace<Scalar>::bytes() const {
-  Index bytes = (step_->logits.size() + step_->batch_logits.size()) * static_cast<Index>(sizeof(Scalar)) +
-                step_->candidates.bytes();
+  Index bytes =
+      (step_->logits.size() + step_->batch_logits.size() + step_->allowed.size()) * static_cast<Index>(sizeof(Scalar)) +
+      step_->candidates.bytes() + step_->rules.bytes();
   for (const auto* rows : {&step_->x, &step_->normed, &step_->qkv, &step_->mixed, &step_->hidden, &step_->scores,
                            &step_->widened, &step_->last})
     bytes += rows->bytes();

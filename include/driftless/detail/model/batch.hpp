@@ -1,0 +1,190 @@
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "driftless/detail/model/forward.hpp"
+#include "driftless/detail/model/sequence.hpp"
+#include "driftless/prefix_index.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+
+inline void checkOptions(const GenerateOptions& options, const Config& config) {
+  const auto atLeast = [](const char* name, Index least, Index value) {
+    if (value < least) raise<ArgumentError>({"expected ", name, " of ", least, " or more, got ", value});
+  };
+  atLeast("max_tokens", 0, options.max_tokens);
+  atLeast("min_tokens", 0, options.min_tokens);
+  atLeast("samples", 1, options.samples);
+  atLeast("draft_tokens", 0, options.draft_tokens);
+  atLeast("log_probabilities", 0, options.log_probabilities.value_or(0));
+  checkSampling(options.sampling);
+  checkRules(options.rules, config);
+  if (options.stop_strings.empty()) return;
+  if (options.tokenizer == nullptr) raise<ArgumentError>({"stop_strings: expected a tokenizer, got none"});
+  StopStrings(*options.tokenizer, options.stop_strings);
+}
+
+inline void checkBatch(const BatchOptions& options) {
+  const auto atLeast = [](const char* name, Index least, Index value) {
+    if (value < least) raise<ArgumentError>({"batch: expected ", name, " of ", least, " or more, got ", value});
+  };
+  atLeast("sequences", 1, options.sequences);
+  atLeast("prompt_rows", 1, options.prompt_rows);
+  atLeast("cache_bytes", 0, options.cache_bytes);
+  atLeast("prefix_bytes", 0, options.prefix_bytes);
+}
+
+/// Jobs that wait and sequences that run, a step at a time.
+template <class Scalar>
+class Batch {
+ public:
+  /// Throws ArgumentError for bad options.
+  Batch(const Weights<Scalar>& weights, Workspace<Scalar>& workspace, const BatchOptions& options)
+      : weights_(weights), workspace_(workspace), options_(options), check_(weights), empty_(weights, options.cache) {
+    checkBatch(options);
+    if (options.prefix_bytes > 0) prefixes_.emplace(weights, options.cache, options.prefix_bytes);
+  }
+
+  /// Throws for a request that cannot be run.
+  void check(const Request& request) {
+    checkOptions(request.options, weights_.config);
+    checkChunk(Chunk<Scalar>{request.ids, &empty_}, weights_);
+    if (const Index bytes = bytesOf(request); bytes > options_.cache_bytes)
+      raise<ArgumentError>({"expected a request whose cache takes at most cache_bytes, ", options_.cache_bytes,
+                            ", got one of up to ", bytes});
+  }
+
+  /// A job whose request has been checked. It must outlive its samples.
+  void add(Job<Scalar>& job) { waiting_.push_back(&job); }
+
+  /// Runs a step. False if nothing is left to be run.
+  bool step() {
+    begin();
+    if (running_.empty()) return false;
+    advance();
+    dropEnded();
+    return true;
+  }
+
+  /// Ends what runs and what waits of a job.
+  void cancel(Job<Scalar>& job) {
+    for (Sequence<Scalar>& sequence : running_)
+      if (&sequence.job() == &job) sequence.finish(FinishReason::cancelled);
+    dropEnded();
+    std::erase(waiting_, &job);
+    job.finishRest({.finish_reason = FinishReason::cancelled});
+  }
+
+  /// Ends everything that runs with an error.
+  void fail(const std::string& error) {
+    for (Sequence<Scalar>& sequence : running_) sequence.finish(FinishReason::error, error);
+    dropEnded();
+  }
+
+  /// Runs one sample from what a cache holds, to its end, and gives the cache back.
+  void run(Job<Scalar>& job, ModelCache<Scalar>& cache) {
+    std::vector<int> ids = cache.ids();
+    ids.insert(ids.end(), job.request.ids.begin(), job.request.ids.end());
+    const std::size_t sample = job.begun++;
+    running_.emplace_back(job, sample, std::move(ids), std::move(cache), weights_);
+    while (running_.front().goesOn()) advance();
+    cache = running_.front().takeCache();
+    running_.clear();
+  }
+
+ private:
+  /// What a sequence's cache takes at most.
+  Index bytesOf(const Request& request) const {
+    const Index left = empty_.capacity() - static_cast<Index>(request.ids.size());
+    const Index positions = static_cast<Index>(request.ids.size()) + (std::min)(left, request.options.max_tokens);
+    return empty_.layers() * CacheAccess::pages(positions) * CacheAccess::pageBytes(empty_.layer(0));
+  }
+
+  /// Lets jobs begin for which there is room, in their order.
+  void begin() {
+    while (!waiting_.empty() && static_cast<Index>(running_.size()) < options_.sequences) {
+      Job<Scalar>& job = *waiting_.front();
+      const Index bytes = bytesOf(job.request);
+      if (bytes > options_.cache_bytes - reserved_) return;
+      if (job.options().max_tokens == 0 && !job.options().prompt_log_probabilities) {
+        waiting_.pop_front();
+        job.finishRest({});
+        continue;
+      }
+      reserved_ += bytes;
+      const std::size_t sample = job.begun++;
+      running_.emplace_back(job, sample, job.request.ids, sample == 0 ? startOf(job) : job.prompt->clone(), weights_);
+      // The first sample reads the prompt, and the others follow when it has.
+      if (sample > 0 && job.begun < job.samples()) continue;
+      if (sample > 0) job.prompt.reset();
+      waiting_.pop_front();
+    }
+  }
+
+  /// A cache with as much of a prompt as is known.
+  ModelCache<Scalar> startOf(const Job<Scalar>& job) {
+    if (!prefixes_ || job.options().prompt_log_probabilities || !job.options().use_cache)
+      return ModelCache<Scalar>(weights_, options_.cache);
+    return prefixes_->find(job.request.ids);
+  }
+
+  /// Prompts are run in the order in which they joined, so that sequences that get a token come before those that wait
+  /// for one. If the first is a prompt, nobody has a token yet, and whole prompts are read with the fewest steps.
+  void advance() {
+    plan_.chunks.clear();
+    plan_.wanted.clear();
+    Index prompt_rows = running_.front().isPrompt() ? (std::numeric_limits<Index>::max)() : options_.prompt_rows;
+    for (Sequence<Scalar>& sequence : running_) {
+      const bool is_prompt = sequence.isPrompt();
+      const Index rows = sequence.plan(prompt_rows, plan_);
+      if (is_prompt) prompt_rows -= rows;
+    }
+    const MatrixView<Scalar> logits = lastLogits(std::span<const Chunk<Scalar>>(plan_.chunks),
+                                                 std::span<const Index>(plan_.wanted), weights_, workspace_, {});
+    Index row = 0;
+    for (Sequence<Scalar>& sequence : running_) {
+      const bool was_prompt = sequence.isPrompt();
+      const Index wanted = sequence.wanted();
+      if (wanted == 0) continue;
+      sequence.advance({logits.row(row).data(), wanted, logits.cols()}, check_, workspace_.step());
+      row += wanted;
+      if (was_prompt) sharePrompt(sequence);
+    }
+  }
+
+  /// What has been read of a prompt is there for other prompts and, when that is all of it, for its other samples.
+  void sharePrompt(const Sequence<Scalar>& sequence) {
+    if (prefixes_) prefixes_->insert(sequence.cache());
+    Job<Scalar>& job = sequence.job();
+    if (sequence.sample() > 0 || job.samples() == 1) return;
+    if (job.prompt)
+      waiting_.push_front(&job);
+    else if (!sequence.goesOn())
+      job.finishRest(sequence.generation());
+  }
+
+  void dropEnded() {
+    for (const Sequence<Scalar>& sequence : running_)
+      if (!sequence.goesOn()) reserved_ -= bytesOf(sequence.job().request);
+    std::erase_if(running_, [](const Sequence<Scalar>& sequence) { return !sequence.goesOn(); });
+  }
+
+  const Weights<Scalar>& weights_;
+  Workspace<Scalar>& workspace_;
+  BatchOptions options_;
+  LogitsCheck<Scalar> check_;
+  ModelCache<Scalar> empty_;  ///< whose shape others have
+  std::optional<PrefixIndex<Scalar>> prefixes_ = {};
+  std::deque<Job<Scalar>*> waiting_ = {};
+  std::vector<Sequence<Scalar>> running_ = {};
+  StepPlan<Scalar> plan_ = {};
+  Index reserved_ = 0;  ///< bytes that the caches of what runs can take
+};
+
+}}}  // namespace driftless::DRIFTLESS_ABI::detail

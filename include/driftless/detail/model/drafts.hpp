@@ -1,0 +1,72 @@
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "driftless/argmax.hpp"
+#include "driftless/detail/messages.hpp"
+#include "driftless/detail/model/forward.hpp"
+#include "driftless/drafts.hpp"
+#include "driftless/error.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI {
+
+DRIFTLESS_INLINE Drafter promptLookup(Index ngram) {
+  if (ngram < 1) detail::raise<ArgumentError>({"promptLookup: expected an ngram of 1 or more, got ", ngram});
+  return [ngram](TokenIds ids, Index most) -> std::vector<int> {
+    const auto isSame = [&](std::size_t end, std::size_t back) { return ids[end - back] == ids[ids.size() - back]; };
+    std::size_t longest = 0, follows = 0;
+    for (std::size_t end = ids.size() - 1; end > 0 && longest < static_cast<std::size_t>(ngram); --end) {
+      std::size_t length = 0;
+      while (length < (std::min)(end, static_cast<std::size_t>(ngram)) && isSame(end, length + 1)) ++length;
+      if (length > longest) longest = length, follows = end;
+    }
+    if (longest == 0) return {};
+    const auto guess = ids.subspan(follows);
+    return {guess.begin(), guess.begin() + (std::min)(most, static_cast<Index>(guess.size()))};
+  };
+}
+
+namespace detail {
+
+/// A smaller model that follows one sequence.
+template <class Scalar>
+class ModelDrafter {
+ public:
+  explicit ModelDrafter(const Weights<Scalar>& weights)
+      : weights_(&weights), cache_(weights), workspace_(weights.threads) {}
+  ModelDrafter(const ModelDrafter& other)
+      : weights_(other.weights_), cache_(other.cache_.clone()), workspace_(weights_->threads) {}
+  ModelDrafter(ModelDrafter&&) = default;
+
+  std::vector<int> operator()(TokenIds ids, Index most) {
+    const std::vector<int>& held = cache_.ids();
+    const auto last = ids.end() - 1;
+    cache_.truncate(std::mismatch(held.begin(), held.end(), ids.begin(), last).first - held.begin());
+    std::vector<int> next(ids.begin() + cache_.length(), ids.end()), guesses;
+    while (static_cast<Index>(guesses.size()) < most &&
+           cache_.length() + static_cast<Index>(next.size()) <= cache_.capacity()) {
+      const int id = argmax(prefill(next, *weights_, cache_, workspace_));
+      guesses.push_back(id);
+      next = {id};
+    }
+    return guesses;
+  }
+
+ private:
+  const Weights<Scalar>* weights_;
+  ModelCache<Scalar> cache_;
+  Workspace<Scalar> workspace_;
+};
+
+}  // namespace detail
+
+template <FloatingScalar Scalar>
+Drafter draftModel(const Weights<Scalar>& weights) {
+  return detail::ModelDrafter<Scalar>(weights);
+}
+
+}}  // namespace driftless::DRIFTLESS_ABI

@@ -1,0 +1,253 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "driftless/detail/model/draft_length.hpp"
+#include "driftless/detail/model/log_probabilities.hpp"
+#include "driftless/detail/model/logits_check.hpp"
+#include "driftless/detail/model/rules.hpp"
+#include "driftless/detail/model/sample.hpp"
+#include "driftless/generate.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+
+/// A request, and what its samples share.
+template <class Scalar>
+struct Job {
+  const Request& request;
+  std::function<bool(std::size_t sample, int id)> onToken;                   ///< may be empty
+  std::function<void(std::size_t sample, const Generation&)> onFinish = {};  ///< once for each
+  std::size_t begun = 0;                                                     ///< samples that have
+  std::optional<ModelCache<Scalar>> prompt = {};  ///< all of the prompt but its last token, once one has read it
+  std::vector<TokenScore> prompt_scores = {};     ///< by the sample that has
+
+  const GenerateOptions& options() const { return request.options; }
+  std::size_t samples() const { return static_cast<std::size_t>(request.options.samples); }
+
+  /// The result of all samples that have not begun.
+  void finishRest(const Generation& generation) {
+    while (begun < samples()) onFinish(begun++, generation);
+  }
+};
+
+/// What a step is to run, and of how many ids of each chunk, its last ones, the logits are wanted.
+template <class Scalar>
+struct StepPlan {
+  std::vector<Chunk<Scalar>> chunks = {};
+  std::vector<Index> wanted = {};
+};
+
+/// Rows of a prompt whose logits are all wanted in one step: they bound the room for logits.
+inline constexpr Index kScoredRows = 64;
+
+/// One continuation on its way: its ids, and the cache that it goes on from.
+template <class Scalar>
+class Sequence {
+ public:
+  /// `ids` begin with those of the positions that the cache holds.
+  Sequence(Job<Scalar>& job, std::size_t sample, std::vector<int> ids, ModelCache<Scalar> cache,
+           const Weights<Scalar>& weights)
+      : job_(&job),
+        sample_(sample),
+        ids_(std::move(ids)),
+        known_(ids_.size()),
+        prompt_tokens_(ids_.size()),
+        cache_(std::move(cache)),
+        vocab_size_(weights.config.vocab_size),
+        engine_(job.options().sampling.seed + sample),
+        drafter_(job.options().drafter) {
+    const GenerateOptions& options = job.options();
+    if (!options.stop_strings.empty()) stop_strings_.emplace(*options.tokenizer, options.stop_strings);
+  }
+
+  Job<Scalar>& job() const { return *job_; }
+  const ModelCache<Scalar>& cache() const { return cache_; }
+  ModelCache<Scalar> takeCache() { return std::move(cache_); }
+  bool goesOn() const { return goes_on_; }
+  std::size_t sample() const { return sample_; }
+  const Generation& generation() const { return generation_; }
+  /// Whether it has yet to get its first token.
+  bool isPrompt() const { return known_ == prompt_tokens_; }
+  /// How many rows of logits its part of the step has.
+  Index wanted() const { return wanted_; }
+
+  /// Adds to a step what it is to run next, of a prompt at most `most` ids. Returns how many ids that is.
+  Index plan(Index most, StepPlan<Scalar>& plan) {
+    if (!isPrompt()) draft();
+    const Index held = cache_.length();
+    const Index left = static_cast<Index>(ids_.size()) - held;
+    Index rows = isPrompt() ? (std::min)(left, most) : left;
+    if (scoresPrompt()) rows = (std::min)(rows, kScoredRows);
+    wanted_ = scoresPrompt() ? rows : rows == left ? drafted() + 1 : 0;
+    if (rows == 0) return 0;
+    const auto next = std::span(std::as_const(ids_)).subspan(static_cast<std::size_t>(held));
+    plan.chunks.push_back({next.first(static_cast<std::size_t>(rows)), &cache_});
+    plan.wanted.push_back(wanted_);
+    return rows;
+  }
+
+  /// Takes the logits that were wanted: chooses the next id and, for as long as a guess proves right, the one after it.
+  void advance(const MatrixView<Scalar>& logits, LogitsCheck<Scalar>& check, Step<Scalar>& step) {
+    if (wanted_ == 0) return;
+    const Index first = cache_.length() - wanted_;  // the position of the first row
+    Index row = 0;
+    if (scoresPrompt()) {
+      for (; first + row + 1 < static_cast<Index>(known_); ++row)
+        if (!scorePrompt(rowOf(logits, row), first + row, check)) return;
+      if (row == wanted_) return;
+    }
+    if (isPrompt()) sharePrompt();
+    if (options().max_tokens == 0) return finish(FinishReason::length);
+    const Index guesses = drafted();
+    Index right = 0;
+    for (;; ++row, ++right) {
+      const std::optional<int> id = choose(rowOf(logits, row), first + row, check, step);
+      const bool is_guessed = id && right < guesses && ids_[known_] == *id;
+      if (id) accept(*id, is_guessed);
+      if (!goes_on_ || !is_guessed) break;
+    }
+    ids_.resize(known_);
+    if (guesses > 0) draft_length_.learn(guesses, right);
+    cache_.truncate(first + row + 1);
+    if (goes_on_ && !options().use_cache) cache_.reset();
+  }
+
+  void finish(FinishReason reason, std::string error = {}) {
+    if (!goes_on_) return;
+    goes_on_ = false;
+    generation_.finish_reason = reason;
+    generation_.error = std::move(error);
+    if (!tell(generation_.output_ids.size())) generation_.finish_reason = FinishReason::callback;
+    generation_.prompt_scores = job_->prompt_scores;
+    job_->onFinish(sample_, generation_);
+  }
+
+ private:
+  const GenerateOptions& options() const { return job_->options(); }
+  bool scoresPrompt() const { return isPrompt() && sample_ == 0 && options().prompt_log_probabilities; }
+  Index drafted() const { return static_cast<Index>(ids_.size() - known_); }
+
+  static std::span<const Scalar> rowOf(const MatrixView<Scalar>& logits, Index row) {
+    return {logits.row(row).data(), static_cast<std::size_t>(logits.cols())};
+  }
+
+  /// Puts guesses after the ids that are known.
+  void draft() {
+    if (!drafter_) return;
+    const Index left = options().max_tokens - static_cast<Index>(generation_.output_ids.size()) - 1;
+    const Index room = cache_.capacity() - static_cast<Index>(known_);
+    const Index most = draft_length_.next((std::min)({options().draft_tokens, left, room}));
+    if (most <= 0) return;
+    for (const int id : drafter_(std::span(std::as_const(ids_)), most)) {
+      if (id < 0 || id >= vocab_size_ || drafted() == most) return;
+      ids_.push_back(id);
+    }
+  }
+
+  /// The prompt's cache goes to the other samples, but for the last position, whose logits each of them needs.
+  void sharePrompt() {
+    if (sample_ > 0 || options().samples == 1) return;
+    job_->prompt = cache_.clone();
+    job_->prompt->truncate(options().use_cache ? static_cast<Index>(prompt_tokens_) - 1 : 0);
+  }
+
+  bool scorePrompt(std::span<const Scalar> logits, Index position, LogitsCheck<Scalar>& check) {
+    const std::string fault = check.faultAt(position, logits);
+    if (fault.empty())
+      job_->prompt_scores.push_back(scoreOf(LogSoftmax<Scalar>(logits), ids_[static_cast<std::size_t>(position + 1)]));
+    else
+      finish(FinishReason::error, fault);
+    return goes_on_;
+  }
+
+  TokenScore scoreOf(const LogSoftmax<Scalar>& log_softmax, int id) const {
+    return {log_softmax(id), log_softmax.top(options().log_probabilities.value_or(0))};
+  }
+
+  /// The next id, by the logits of the one before it; nothing if the sequence ends here.
+  std::optional<int> choose(std::span<const Scalar> logits, Index position, LogitsCheck<Scalar>& check,
+                            Step<Scalar>& step) {
+    if (const std::string fault = check.faultAt(position, logits); !fault.empty()) {
+      finish(FinishReason::error, fault);
+      return std::nullopt;
+    }
+    const bool must_go_on = static_cast<Index>(generation_.output_ids.size()) < options().min_tokens;
+    std::span<const Scalar> allowed = logits;
+    if (must_go_on || changesLogits(options().rules)) {
+      step.allowed.makeRoom(static_cast<Index>(logits.size()));
+      const std::span<Scalar> changed(step.allowed.data(), logits.size());
+      std::copy(logits.begin(), logits.end(), changed.begin());
+      applyRules(changed, options().rules, std::span(std::as_const(ids_)).first(known_), prompt_tokens_);
+      if (must_go_on) suppress(changed, options().stop_ids);
+      if (const std::string fault = faultOf(std::span<const Scalar>(changed)); !fault.empty()) {
+        finish(FinishReason::error, message({"the rules leave no token at position ", position, ": ", fault}));
+        return std::nullopt;
+      }
+      allowed = changed;
+    }
+    const int id = draw(allowed, options().sampling, engine_, step.candidates);
+    if (std::find(options().stop_ids.begin(), options().stop_ids.end(), id) != options().stop_ids.end()) {
+      finish(FinishReason::stop);
+      return std::nullopt;
+    }
+    if (options().log_probabilities) generation_.scores.push_back(scoreOf(LogSoftmax<Scalar>(logits), id));
+    return id;
+  }
+
+  /// Makes an id part of the sequence.
+  void accept(int id, bool is_guessed) {
+    std::vector<int>& output = generation_.output_ids;
+    output.push_back(id);
+    if (!is_guessed) {
+      ids_.resize(known_);
+      ids_.push_back(id);
+    }
+    ++known_;
+    if (stop_strings_ && stop_strings_->push(id, static_cast<Index>(output.size()) >= options().min_tokens)) {
+      output = stop_strings_->ids();
+      keepScores(stop_strings_->certain());
+      return finish(FinishReason::stop);
+    }
+    if (!tell(stop_strings_ ? stop_strings_->certain() : output.size())) return finish(FinishReason::callback);
+    if (static_cast<Index>(output.size()) == options().max_tokens) return finish(FinishReason::length);
+    if (static_cast<Index>(known_) > cache_.capacity()) return finish(FinishReason::context_full);
+  }
+
+  /// Lets the callback see the output's ids up to there. If it refuses one, that is the last of the output.
+  bool tell(std::size_t end) {
+    for (; told_ < end; ++told_)
+      if (job_->onToken && !job_->onToken(sample_, generation_.output_ids[told_])) {
+        generation_.output_ids.resize(++told_);
+        keepScores(told_);
+        return false;
+      }
+    return true;
+  }
+
+  void keepScores(std::size_t most) { generation_.scores.resize((std::min)(generation_.scores.size(), most)); }
+
+  Job<Scalar>* job_;
+  std::size_t sample_;
+  std::vector<int> ids_;       ///< the prompt, what follows it, and guesses
+  std::size_t known_;          ///< how many of them are no guesses
+  std::size_t prompt_tokens_;  ///< how many of them came first
+  ModelCache<Scalar> cache_;
+  Index vocab_size_;
+  std::mt19937_64 engine_;
+  Drafter drafter_;
+  DraftLength draft_length_ = {};
+  std::optional<StopStrings> stop_strings_ = {};
+  Generation generation_ = {};
+  std::size_t told_ = 0;  ///< ids that the callback has seen
+  Index wanted_ = 0;      ///< logits in the step under way
+  bool goes_on_ = true;
+};
+
+}}}  // namespace driftless::DRIFTLESS_ABI::detail
