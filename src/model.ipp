@@ -1,6 +1,7 @@
 // Included by model_float.cpp and model_double.cpp: everything that steps are made of, for one Scalar.
 
 #include "driftless/detail/model/generate.hpp"
+#include "driftless/detail/model/model_drafter.hpp"
 #include "driftless/detail/model/prefix_index.hpp"
 #include "driftless/detail/model/scheduler.hpp"
 #include "driftless/detail/model/weights.hpp"
@@ -39,12 +40,13 @@ template std::vector<Generation> generateTokens(std::span<const Request>, const 
 template std::vector<Generation> generateTokens(Prompts, const GenerateOptions&, const Weights<Scalar>&,
                                                 Workspace<Scalar>&, const BatchOptions&, const OnToken&,
                                                 const OnFinish&);
-template std::vector<Generation> generateTokens(Prompts, const GenerateOptions&,
-                                                const Weights<Scalar>&, const OnToken&, const OnFinish&);
+template std::vector<Generation> generateTokens(Prompts, const GenerateOptions&, const Weights<Scalar>&, const OnToken&,
+                                                const OnFinish&);
 template Generation generateTokens(TokenIds, const GenerateOptions&, const Weights<Scalar>&, ModelCache<Scalar>&,
                                    Workspace<Scalar>&, const std::function<bool(int)>&);
 template Generation generateTokens(TokenIds, const GenerateOptions&, const Weights<Scalar>&,
                                    const std::function<bool(int)>&);
+template Drafter draftModel(const Weights<Scalar>&);
 template class Scheduler<Scalar>;
 
 }}  // namespace driftless::DRIFTLESS_ABI

@@ -1,3 +1,4 @@
-// The compiled library: tokenizer.hpp.
+// The compiled library: tokenizer.hpp, stop_strings.hpp.
 
+#include "driftless/detail/text/stop_strings.hpp"
 #include "driftless/detail/text/tokenizer.hpp"

@@ -79,6 +79,31 @@ struct BatchCommand {
   std::string run() const;
 };
 
+struct ScoreCommand {
+  ModelOptions model;
+  Prompt text;
+  std::optional<std::string> file;   ///< with one text
+  std::optional<std::string> lines;  ///< a file of several
+  std::optional<std::ptrdiff_t> max_length;
+  std::optional<std::ptrdiff_t> stride;
+  std::ptrdiff_t top = 0;
+  bool shows_tokens = false;
+  bool is_json = false;
+
+  void run() const;
+};
+
+struct RankCommand {
+  ModelOptions model;
+  Prompt prompt;
+  std::vector<std::string> candidates;
+  std::optional<std::string> candidates_file;
+  std::string by = "total";  ///< or mean
+  bool is_json = false;
+
+  void run() const;
+};
+
 struct VerifyCommand {
   ModelOptions model;
   Prompt prompt;

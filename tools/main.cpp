@@ -114,12 +114,13 @@ void addThreads(CLI::App& command, std::optional<int>& count) {
                  "Threads that compute (default: one per physical core that the process may use)", 1024);
 }
 
+const std::string kTextFrom =
+    "; - takes standard input, without the newline at its end and without a byte order mark; after --, text can begin "
+    "with a dash";
+
 void addPrompt(CLI::App& command, Prompt& prompt) {
   CLI::Option* text =
-      addText(command, "PROMPT,-p,--prompt", prompt.text,
-              "The text to continue; - takes standard input, without the newline at its end and without a byte "
-              "order mark; after --, text can begin with a dash")
-          ->type_name("TEXT");
+      addText(command, "PROMPT,-p,--prompt", prompt.text, "The text to continue" + kTextFrom)->type_name("TEXT");
   addText(command, "--ids", prompt.ids, "Token ids to continue, such as 1,2,3; - takes standard input")
       ->type_name("IDS")
       ->excludes(text);
@@ -186,18 +187,16 @@ void complain(std::string text) {
 void addBatch(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("batch", "Run a file of requests, one JSON object per line");
   command->footer(
-      "A request has prompt, a text, or ids; if it likes, an id, a string or a number (otherwise the number of its "
-      "line, "
-      "from 1); and what differs from the options here: max_tokens, min_tokens, stop (a text or a list of them), "
+      "A request has prompt, a text, or ids; an id, a string or a number, which is the number of its line, from 1, if "
+      "absent; and what differs from the options here: max_tokens, min_tokens, stop (a text or a list of them), "
       "stop_ids (besides those of --stop-at-eos), temperature, top_k, top_p, min_p, typical_p, seed, n (samples), "
       "repetition_penalty, presence_penalty, frequency_penalty, logit_bias ({\"11\": -1.5}), suppress_tokens, "
       "no_repeat_ngram_size, logprobs (how many of the likeliest tokens besides the chosen one), prompt_logprobs, "
-      "prompt_lookup_num_tokens. Its result has id, text, ids, finish_reason and usage; choices in place of these "
-      "three "
-      "for more than one sample; or id and error if something is wrong with the request: the others go on. Empty lines "
-      "are skipped, and counted. A result depends on the model and its request alone, and so does the file, byte for "
-      "byte. A job that was killed goes on with --resume, and ends with the same file. Exit status: 1 if requests "
-      "failed; 2 if the job itself could not go on.");
+      "prompt_lookup_num_tokens. Its result has id, text, ids, finish_reason and usage; choices in their place if n is "
+      "more than 1; or id and error if something is wrong with the request: the others go on. Empty lines are skipped, "
+      "and counted. A result depends on the model and its request alone, and so does the file, byte for byte. A job "
+      "that was killed goes on with --resume, and ends with the same file. Exit status: 1 if requests failed; 2 if the "
+      "job itself could not go on.");
   auto options = std::make_shared<BatchCommand>();
   command->add_option("IN", options->input, "The file of requests; - takes standard input")
       ->required()
@@ -227,6 +226,81 @@ void addBatch(CLI::App& app, int& status) {
     complain(failures);
     status = 1;
   });
+}
+
+void addScore(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("score", "Say how likely a text is, token by token: its perplexity");
+  command->footer(
+      "Every token but the first, which has nothing before it, is scored by those before it; <|endoftext|> at the "
+      "beginning of a text has its first word scored too. log-probability is the sum of natural logarithms, per token "
+      "their mean, perplexity e to minus that; bits/byte is minus the sum in bits for each byte of what was scored. "
+      "JSON has ids, the log_probabilities of all but the first of them, and null for what is not finite or has no "
+      "text.");
+  auto options = std::make_shared<ScoreCommand>();
+  CLI::Option* text = addText(*command, "TEXT", options->text.text, "The text to score" + kTextFrom)->type_name("");
+  CLI::Option* ids =
+      addText(*command, "--ids", options->text.ids, "Token ids to score, such as 1,2,3; - takes standard input")
+          ->type_name("IDS")
+          ->excludes(text);
+  CLI::Option* file = addText(*command, "--file", options->file,
+                              "A file to score as one text, all of it, with the newline at its end; in UTF-8")
+                          ->type_name("FILE")
+                          ->excludes(text, ids);
+  addText(
+      *command, "--lines", options->lines,
+      "A file of texts to score, - for standard input: one per line, or one JSON object per line, {\"text\": "
+      "\"text\"} or {\"ids\": [1, 2]}, which can have an \"id\" too; in UTF-8. If a line is not as it should be, no "
+      "text is scored")
+      ->type_name("FILE")
+      ->excludes(text, ids, file);
+  addModel(*command, options->model.path);
+  addWholeNumber(*command, "--max-length", options->max_length, std::ptrdiff_t{2},
+                 "Tokens that are looked at together at most (default: the model's context)");
+  addWholeNumber(*command, "--stride", options->stride, std::ptrdiff_t{1},
+                 "How many tokens apart the windows are in which longer texts are looked at: the less, the better "
+                 "informed and the slower (default: half of --max-length)");
+  CLI::Option* tokens = command->add_flag("--tokens", options->shows_tokens, "Show each token's log-probability too");
+  CLI::Option* json =
+      command->add_flag("--json", options->is_json, "One object for each text, on a line of its own")->excludes(tokens);
+  addWholeNumber(*command, "--top", options->top, std::ptrdiff_t{0},
+                 "With --json, the N likeliest tokens in each one's place")
+      ->needs(json);
+  addFileOptions(*command, options->model);
+  addStoredTypes(*command, options->model);
+  addThreads(*command, options->model.threads);
+  command->callback([options] { options->run(); });
+}
+
+void addRank(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("rank", "Say which of several continuations of a prompt is the likeliest");
+  command->footer(
+      "Prompt and candidates become tokens each by itself: a candidate that begins with a word mostly begins with a "
+      "space. log-probability is the sum of the natural logarithms over a candidate's tokens, per token their mean; "
+      "share is the candidate's probability among all of them, by the sum.");
+  auto options = std::make_shared<RankCommand>();
+  addPrompt(*command, options->prompt);
+  CLI::Option* candidates = command->add_option_function<std::vector<std::string>>(
+      "CANDIDATE",
+      [options](std::vector<std::string> texts) {
+        std::ranges::replace(texts, kMarkedPlusPlus, kPlusPlus);
+        options->candidates = std::move(texts);
+      },
+      "Texts that may follow the prompt");
+  addText(
+      *command, "--candidates", options->candidates_file,
+      "A file of them, - for standard input: one text per line, or one JSON object per line, {\"text\": \"text\"} or "
+      "{\"ids\": [1, 2]}, which can have an \"id\" too; in UTF-8")
+      ->type_name("FILE")
+      ->excludes(candidates);
+  addModel(*command, options->model.path);
+  command->add_option("--by", options->by, "What the best has most of: the log-probability in total, or per token")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"total", "mean"}));
+  command->add_flag("--json", options->is_json, "One object, with each candidate's place in the order given as index");
+  addFileOptions(*command, options->model);
+  addStoredTypes(*command, options->model);
+  addThreads(*command, options->model.threads);
+  command->callback([options] { options->run(); });
 }
 
 void addVerify(CLI::App& app, int& status) {
@@ -324,6 +398,8 @@ int run(int argc, char** argv) {
   int status = 0;
   addGenerate(app);
   addBatch(app, status);
+  addScore(app);
+  addRank(app);
   addVerify(app, status);
   addBench(app);
   addTokenize(app);

@@ -102,6 +102,11 @@ bool ModelTokenizer::hasFiles() const {
          });
 }
 
+std::optional<std::string> textOf(const std::vector<int>& ids, const Tokenizer* tokenizer) {
+  const bool is_text = tokenizer != nullptr && std::ranges::all_of(ids, [&](int id) { return tokenizer->has(id); });
+  return is_text ? std::optional(tokenizer->decode(ids)) : std::nullopt;
+}
+
 std::vector<std::string> presetNames() {
   std::vector<std::string> names;
   for (const Preset& preset : kPresets) names.emplace_back(preset.name);

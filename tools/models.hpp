@@ -60,6 +60,10 @@ class ModelTokenizer {
   std::string why_not_;
 };
 
+/// What the ids stand for; nothing without a tokenizer, and if one of them has no text: a model can have more ids than
+/// its tokenizer.
+std::optional<std::string> textOf(const std::vector<int>& ids, const Tokenizer* tokenizer);
+
 /// driftless::lastLogits, compiled where it runs fast.
 RowVector<float> referenceLogits(const std::vector<int>& ids, const Parameters<float>& parameters);
 

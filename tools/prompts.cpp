@@ -57,6 +57,45 @@ std::vector<int> encodeObject(const std::string& line, ModelTokenizer& tokenizer
   throw ArgumentError("expected {\"ids\": [1, 2]} or {\"prompt\": \"text\"} and no other keys, got " + object.shown());
 }
 
+LabelledText labelledObject(const std::string& line, ModelTokenizer& tokenizer) {
+  const detail::JsonDocument document(line, "the object", kJsonDepth);
+  const detail::JsonValue object(document);
+  if (object.is(detail::JsonKind::object)) {
+    const detail::JsonValue id = object["id"], text = object["text"];
+    const bool is_number = id.wholeNumber().has_value(), is_string = id.is(detail::JsonKind::string);
+    if (object.size() == (id.isThere() ? 2 : 1) && id.isThere() == (is_number || is_string)) {
+      const std::string label = is_number   ? std::to_string(*id.wholeNumber())
+                                : is_string ? jsonString(id.string())
+                                            : "";
+      if (const auto ids = idsOf(object["ids"])) return {label, *ids};
+      if (text.is(detail::JsonKind::string)) return {label, encodeText(text.string(), tokenizer)};
+    }
+  }
+  throw ArgumentError(
+      "expected {\"text\": \"text\"} or {\"ids\": [1, 2]}, perhaps with an \"id\" that is a string or a whole number, "
+      "and "
+      "no other keys, got " +
+      object.shown());
+}
+
+/// Calls a function with every line of a file of `what`, and whether they are JSON. Errors name the line.
+void forEachLine(const std::string& path, const std::string& what,
+                 const std::function<void(const std::string& line, bool is_json)>& take) {
+  const std::string name = promptsName(path);
+  const std::string bytes = path == "-" ? readInput() : readFile(path);
+  const std::string_view text = detail::readText(bytes, name);
+  const std::vector<std::string> lines = linesOf(text);
+  const bool is_json = isJson(text);
+  for (const std::string& line : lines) {
+    try {
+      if (line.empty()) throw ArgumentError("expected " + what + ", found an empty line");
+      take(line, is_json);
+    } catch (const Error& error) {
+      throw ArgumentError(name + ": line " + std::to_string(&line - lines.data() + 1) + ": " + error.what());
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<int> parseIds(const std::string& option, const std::string& text) {
@@ -100,22 +139,22 @@ std::string promptsName(const std::string& path) { return path == "-" ? kInputNa
 
 std::vector<std::vector<int>> readPrompts(const std::string& path, ModelTokenizer& tokenizer,
                                           const std::function<void(const std::vector<int>&)>& check) {
-  const std::string name = promptsName(path);
-  const std::string bytes = path == "-" ? readInput() : readFile(path);
-  const std::string_view text = detail::readText(bytes, name);
-  const std::vector<std::string> lines = linesOf(text);
-  const auto encode = isJson(text) ? encodeObject : encodeText;
   std::vector<std::vector<int>> prompts;
-  for (const std::string& line : lines) {
-    try {
-      if (line.empty()) throw ArgumentError("expected a prompt, found an empty line");
-      prompts.push_back(encode(line, tokenizer));
-      check(prompts.back());
-    } catch (const Error& error) {
-      throw ArgumentError(name + ": line " + std::to_string(&line - lines.data() + 1) + ": " + error.what());
-    }
-  }
+  forEachLine(path, "a prompt", [&](const std::string& line, bool is_json) {
+    prompts.push_back(is_json ? encodeObject(line, tokenizer) : encodeText(line, tokenizer));
+    check(prompts.back());
+  });
   return prompts;
+}
+
+std::vector<LabelledText> readTexts(const std::string& path, ModelTokenizer& tokenizer,
+                                    const std::function<void(const std::vector<int>&)>& check) {
+  std::vector<LabelledText> texts;
+  forEachLine(path, "a text", [&](const std::string& line, bool is_json) {
+    texts.push_back(is_json ? labelledObject(line, tokenizer) : LabelledText{"", encodeText(line, tokenizer)});
+    check(texts.back().ids);
+  });
+  return texts;
 }
 
 }  // namespace driftless::cli

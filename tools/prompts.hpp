@@ -32,4 +32,15 @@ std::string promptsName(const std::string& path);
 std::vector<std::vector<int>> readPrompts(const std::string& path, ModelTokenizer& tokenizer,
                                           const std::function<void(const std::vector<int>&)>& check);
 
+/// A line of a file of texts.
+struct LabelledText {
+  std::string id;  ///< the line's "id" as JSON; empty if it has none
+  std::vector<int> ids;
+};
+
+/// The same for texts that are not prompts: a JSON object is {"text": "text"} or {"ids": [1, 2]}, and can have an "id",
+/// a string or a whole number.
+std::vector<LabelledText> readTexts(const std::string& path, ModelTokenizer& tokenizer,
+                                    const std::function<void(const std::vector<int>&)>& check);
+
 }  // namespace driftless::cli

@@ -100,6 +100,10 @@ std::string jsonLine(const nlohmann::ordered_json& object) {
   return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+std::string jsonString(const std::string& text) {
+  return nlohmann::ordered_json(text).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 void writeOutput(std::string_view bytes) {
   errno = 0;
   std::cout.write(bytes.data(), static_cast<std::streamsize>(bytes.size())).flush();

@@ -63,6 +63,9 @@ class OutputFile {
 /// The object and a line's end. Bytes that are not UTF-8, which JSON cannot hold, become U+FFFD.
 std::string jsonLine(const nlohmann::ordered_json& object);
 
+/// A text as JSON, in quotes; bytes likewise.
+std::string jsonString(const std::string& text);
+
 /// Writes to standard output, at once. Throws OutputClosed, or Error if writing fails for another reason.
 void writeOutput(std::string_view bytes);
 

@@ -28,5 +28,6 @@ Drafter draftModel(const Weights<Scalar>& weights);
 }}  // namespace driftless::DRIFTLESS_ABI
 
 #ifndef DRIFTLESS_COMPILED
-#include "driftless/detail/model/drafts.hpp"
+#include "driftless/detail/model/model_drafter.hpp"
+#include "driftless/detail/model/prompt_lookup.hpp"
 #endif

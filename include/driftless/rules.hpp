@@ -16,6 +16,9 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 struct LogitBias {
   int id;       ///< of the model's vocabulary
   double bias;  ///< finite, as a float too
+
+  /// Whether both are the same.
+  bool operator==(const LogitBias&) const = default;
 };
 
 /// Rules that change logits before a token is chosen by them. The defaults change nothing. They apply in the order of
@@ -41,6 +44,9 @@ struct LogitsRules {
   Index no_repeat_ngram_size = 0;
   /// Never chosen.
   std::vector<int> suppress_tokens = {};
+
+  /// Whether all rules are the same.
+  bool operator==(const LogitsRules&) const = default;
 };
 
 /// Throws ArgumentError for an id that is not in the model's vocabulary, a penalty or bias that is not a number or out

@@ -103,7 +103,7 @@ class Batch {
   Index bytesOf(const Request& request) const {
     const Index left = empty_.capacity() - static_cast<Index>(request.ids.size());
     const Index positions = static_cast<Index>(request.ids.size()) + (std::min)(left, request.options.max_tokens);
-    return empty_.layers() * CacheAccess::pages(positions) * CacheAccess::pageBytes(empty_.layer(0));
+    return empty_.layers() * empty_.layer(0).bytesFor(positions);
   }
 
   /// Lets jobs begin for which there is room, in their order.

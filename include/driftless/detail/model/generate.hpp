@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <deque>
 #include <span>
@@ -70,6 +71,9 @@ Generation generateTokens(TokenIds ids, const GenerateOptions& options, const We
   const Request request{{ids.begin(), ids.end()}, options};
   detail::checkOptions(options, weights.config);
   detail::checkChunk(Chunk<Scalar>{request.ids, &cache}, weights);
+  const std::vector<int>& held = cache.ids();
+  if (options.rules != LogitsRules() && std::find(held.begin(), held.end(), -1) != held.end())
+    detail::raise<ArgumentError>({"expected a cache with the ids of all its positions, which rules need to know"});
   if (options.samples != 1)
     detail::raise<ArgumentError>({"expected samples of 1 on a cache that goes on, got ", options.samples});
 

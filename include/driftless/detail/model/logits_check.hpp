@@ -4,8 +4,8 @@
 #include <string>
 
 #include "driftless/detail/messages.hpp"
-#include "driftless/detail/model/sample.hpp"
 #include "driftless/detail/model/weights.hpp"
+#include "driftless/sample.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 

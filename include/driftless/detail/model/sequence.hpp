@@ -10,10 +10,8 @@
 #include <vector>
 
 #include "driftless/detail/model/draft_length.hpp"
-#include "driftless/detail/model/log_probabilities.hpp"
 #include "driftless/detail/model/logits_check.hpp"
-#include "driftless/detail/model/rules.hpp"
-#include "driftless/detail/model/sample.hpp"
+#include "driftless/detail/model/workspace.hpp"
 #include "driftless/generate.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
@@ -99,7 +97,7 @@ class Sequence {
     const Index first = cache_.length() - wanted_;  // the position of the first row
     Index row = 0;
     if (scoresPrompt()) {
-      for (; first + row + 1 < static_cast<Index>(known_); ++row)
+      for (; row < wanted_ && first + row + 1 < static_cast<Index>(known_); ++row)
         if (!scorePrompt(rowOf(logits, row), first + row, check)) return;
       if (row == wanted_) return;
     }
@@ -180,12 +178,12 @@ class Sequence {
     }
     const bool must_go_on = static_cast<Index>(generation_.output_ids.size()) < options().min_tokens;
     std::span<const Scalar> allowed = logits;
-    if (must_go_on || changesLogits(options().rules)) {
+    if (must_go_on || options().rules != LogitsRules()) {
       step.allowed.makeRoom(static_cast<Index>(logits.size()));
       const std::span<Scalar> changed(step.allowed.data(), logits.size());
       std::copy(logits.begin(), logits.end(), changed.begin());
-      applyRules(changed, options().rules, std::span(std::as_const(ids_)).first(known_), prompt_tokens_);
-      if (must_go_on) suppress(changed, options().stop_ids);
+      applyRules(changed, options().rules, std::span(std::as_const(ids_)).first(known_), prompt_tokens_, step.rules);
+      if (must_go_on) suppressTokens(changed, std::span(options().stop_ids));
       if (const std::string fault = faultOf(std::span<const Scalar>(changed)); !fault.empty()) {
         finish(FinishReason::error, message({"the rules leave no token at position ", position, ": ", fault}));
         return std::nullopt;
@@ -210,7 +208,9 @@ class Sequence {
       ids_.push_back(id);
     }
     ++known_;
-    if (stop_strings_ && stop_strings_->push(id, static_cast<Index>(output.size()) >= options().min_tokens)) {
+    if (stop_strings_ && static_cast<Index>(output.size()) < options().min_tokens) {
+      stop_strings_->pass(id);
+    } else if (stop_strings_ && stop_strings_->push(id)) {
       output = stop_strings_->ids();
       keepScores(stop_strings_->certain());
       return finish(FinishReason::stop);
