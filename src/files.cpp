@@ -1,7 +1,9 @@
-// The compiled library: config.hpp, parameters.hpp, safetensors.hpp and checkpoint.hpp.
+// The compiled library: config.hpp, parameters.hpp, safetensors.hpp, checkpoint.hpp and cache_file.hpp.
 
 #include <cstdint>
+#include <filesystem>
 
+#include "driftless/detail/files/cache_file.hpp"
 #include "driftless/detail/files/checkpoint.hpp"
 #include "driftless/detail/files/config_json.hpp"
 #include "driftless/detail/files/safetensors.hpp"
@@ -19,5 +21,9 @@ template Parameters<float> loadParameters(const Checkpoint&);
 template Parameters<double> loadParameters(const Checkpoint&);
 template Weights<float> loadWeights(const Checkpoint&, LoadOptions);
 template Weights<double> loadWeights(const Checkpoint&, LoadOptions);
+template void saveCache(const ModelCache<float>&, const std::filesystem::path&, const Weights<float>&);
+template void saveCache(const ModelCache<double>&, const std::filesystem::path&, const Weights<double>&);
+template ModelCache<float> loadCache(const std::filesystem::path&, const Weights<float>&);
+template ModelCache<double> loadCache(const std::filesystem::path&, const Weights<double>&);
 
 }}  // namespace driftless::DRIFTLESS_ABI

@@ -4,6 +4,7 @@
 #include "driftless/attention.hpp"
 #include "driftless/block.hpp"
 #include "driftless/cache.hpp"
+#include "driftless/cache_file.hpp"
 #include "driftless/checkpoint.hpp"
 #include "driftless/config.hpp"
 #include "driftless/drafts.hpp"

@@ -124,7 +124,7 @@ TEST_CASE("stop strings: the one that begins first counts, of those that a token
 TEST_CASE("stop strings: what is before one in its token stays plain text, even if it spells a special token") {
   const TemporaryDirectory directory;
   nlohmann::json json = SmallTokenizer({"<s>!"}).tokenizerJson();
-  json["added_tokens"] = {addedToken("<s>", 257)};
+  json["added_tokens"] = nlohmann::json::array({addedToken("<s>", 257)});
   writeFile(directory.path() / "tokenizer.json", json.dump());
   StopStrings stops(Tokenizer::load(directory.path()), {"!"});
   CHECK(!stops.push(257));

@@ -149,6 +149,29 @@ struct CacheAccess {
     }
   }
 
+  /// Fills a whole page with zeros, which are the same bits in every type.
+  template <class Scalar>
+  static void clearPage(LayerCache<Scalar>& cache, Index position) {
+    std::fill_n(cache.pages_[static_cast<std::size_t>(position / kPage)].data(), pageBytes(cache), std::byte{0});
+  }
+
+  /// Calls visit(number, its bytes) for what is stored at a position: of each head its key, its value, and their scales
+  /// if the type is quantized. `Cache` is a LayerCache, const if the numbers are not to be written.
+  template <class Cache, class Visit>
+  static void forEachNumber(Cache& cache, Index position, Visit visit) {
+    auto* const data = cache.pages_[static_cast<std::size_t>(position / kPage)].data();
+    const Index D = cache.head_size_, bytes = elementBytes(cache);
+    for (Index head = 0; head < cache.n_head_; ++head) {
+      auto* const key = data + keyOffset(cache, head, position);
+      auto* const value = data + valueOffset(cache, head, position);
+      for (Index d = 0; d < D; ++d) visit(key + d * kPage * bytes, static_cast<std::size_t>(bytes));
+      for (Index d = 0; d < D; ++d) visit(value + d * bytes, static_cast<std::size_t>(bytes));
+      if (!isQuantized(cache.stored_)) continue;
+      for (const Index scales : {head, cache.n_head_ + head})
+        visit(data + scaleOffset(cache, scales, position), sizeof(float));
+    }
+  }
+
   /// Shares the pages of all layers that begin at a position.
   template <class Scalar>
   static std::vector<Page> sharePages(const ModelCache<Scalar>& cache, Index position) {

@@ -16,6 +16,9 @@ namespace detail {
 /// Rows that go through the model together. Longer prompts are run in pieces, which bounds the room they need.
 inline constexpr Index kMaxStepRows = 512;
 
+/// Rows of a text that is scored whose logits are in memory together: 13 MB of floats at GPT-2's vocabulary.
+inline constexpr Index kScoredRows = 64;
+
 /// Throws before a step writes anything if a chunk's ids can't go on from its cache.
 template <class Scalar>
 void checkChunk(const Chunk<Scalar>& chunk, const Weights<Scalar>& weights) {

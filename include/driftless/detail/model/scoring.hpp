@@ -24,9 +24,6 @@ DRIFTLESS_INLINE double Score::perplexity() const {
 
 namespace detail {
 
-/// Rows whose logits are in memory together: 13 MB of floats at GPT-2's vocabulary.
-inline constexpr std::size_t kScoredRows = 64;
-
 /// Adds the log-probability of `target` by the logits [V] at `position`.
 template <class Scalar>
 void addScore(std::span<const Scalar> logits, Index position, int target, const Weights<Scalar>& weights, Index top,
@@ -43,7 +40,7 @@ template <class Scalar>
 void scoreOnto(std::span<const int> ids, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
                Workspace<Scalar>& workspace, Index top, const OnScored& onScored, Score& score) {
   while (ids.size() > 1) {
-    const std::size_t count = (std::min)(ids.size() - 1, kScoredRows);
+    const std::size_t count = (std::min)(ids.size() - 1, static_cast<std::size_t>(kScoredRows));
     const Index position = cache.length();
     const Matrix<Scalar> logits = prefillLogits(ids.first(count), weights, cache, workspace);
     for (std::size_t i = 0; i < count; ++i) {

@@ -42,9 +42,6 @@ struct StepPlan {
   std::vector<Index> wanted = {};
 };
 
-/// Rows of a prompt whose logits are all wanted in one step: they bound the room for logits.
-inline constexpr Index kScoredRows = 64;
-
 /// One continuation on its way: its ids, and the cache that it goes on from.
 template <class Scalar>
 class Sequence {
