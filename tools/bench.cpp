@@ -136,12 +136,12 @@ std::vector<Figure> figures(const Results& results,
 }
 
 /// A line on standard error that says what is going on, and is gone in the end.
-class Progress {
+class StatusLine {
  public:
-  Progress() = default;
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-  ~Progress() { std::cerr << "\r" << std::string(kWidth, ' ') << "\r" << std::flush; }
+  StatusLine() = default;
+  StatusLine(const StatusLine&) = delete;
+  StatusLine& operator=(const StatusLine&) = delete;
+  ~StatusLine() { std::cerr << "\r" << std::string(kWidth, ' ') << "\r" << std::flush; }
 
   void show(const std::string& state) {
     std::cerr << "\r" << std::left << std::setw(kWidth) << "driftless bench: " + state << std::flush;
@@ -185,7 +185,7 @@ Workload workloadFor(const BenchCommand& command, const Config& config) {
 Results measure(const BenchCommand& command, const Workload& workload) {
   Results results;
   results.workload = workload;
-  Progress progress;
+  StatusLine progress;
   progress.show("loading");
   const Weights<float> weights = load(command.model, results.load_seconds);
   progress.show("warming up");

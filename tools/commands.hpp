@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "driftless/config.hpp"
+
 /// The subcommands: what the arguments of each say, which main.cpp fills in, and the function that does it, in the file
 /// of the command's name. One that fails throws.
 namespace driftless::cli {
@@ -39,21 +41,42 @@ struct Prompt {
   std::optional<std::string> ids;
 };
 
-struct GenerateCommand {
-  ModelOptions model;
-  Prompt prompt;
-  std::optional<std::string> prompts;  ///< a file of them
-  std::size_t batch = 16;              ///< prompts that run together
+/// How prompts are continued.
+struct GenerationFlags {
   int max_tokens = 100;
   bool stops_at_eos = false;
   double temperature = 0;
   int top_k = 0;
   double top_p = 1;
   std::uint64_t seed = 0;
+};
+
+struct GenerateCommand {
+  ModelOptions model;
+  Prompt prompt;
+  std::optional<std::string> prompts;  ///< a file of them
+  std::size_t batch = 16;              ///< prompts that run together
+  GenerationFlags generation;
   std::optional<std::string> output;  ///< text, or JSON for a file of prompts, if absent
   bool recomputes = false;
 
   void run() const;
+};
+
+struct BatchCommand {
+  ModelOptions model;
+  std::string input;         ///< a file of requests; - is standard input
+  std::string output = "-";  ///< a file for their results; - is standard output
+  bool resumes = false;
+  bool overwrites = false;
+  bool is_unordered = false;
+  std::size_t batch = 16;  ///< sequences that run together
+  std::optional<Index> cache_mib;
+  Index prefix_cache_mib = 256;
+  GenerationFlags generation;  ///< of requests that do not say
+
+  /// What went wrong with requests; empty if nothing did.
+  std::string run() const;
 };
 
 struct ScoreCommand {

@@ -16,6 +16,8 @@
 #include "driftless/error.hpp"
 #include "models.hpp"
 #include "prompts.hpp"
+#include "requests.hpp"
+#include "results.hpp"
 #include "stopwatch.hpp"
 #include "streams.hpp"
 
@@ -35,10 +37,10 @@ struct Generator {
   GenerateOptions options = {};
   Workspace<float> workspace = Workspace<float>(weights.threads);
 
-  /// As many prompts at a time as there are caches. `onFinish` is called with the prompts in their order: with each as
+  /// As many prompts at a time as `batch` says. `onFinish` is called with the prompts in their order: with each as
   /// soon as it and all before it have ended.
   std::vector<TimedGeneration> generate(
-      const std::vector<std::vector<int>>& prompts, std::vector<ModelCache<float>> caches,
+      const std::vector<std::vector<int>>& prompts, const BatchOptions& batch,
       const std::function<void(int id)>& onToken,
       const std::function<void(std::size_t prompt, const TimedGeneration&)>& onFinish = {}) {
     std::vector<TimedGeneration> timed(prompts.size());
@@ -60,26 +62,10 @@ struct Generator {
       for (; next < prompts.size() && has_ended[next]; ++next)
         if (onFinish) onFinish(next, timed[next]);
     };
-    generateTokens(prompts, options, weights, caches, workspace, takeTime, takeResult);
+    generateTokens(prompts, options, weights, workspace, batch, takeTime, takeResult);
     return timed;
   }
 };
-
-const char* nameOf(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::length:
-      return "length";
-    case FinishReason::stop:
-      return "stop";
-    case FinishReason::callback:
-      return "callback";
-    case FinishReason::context_full:
-      return "context_full";
-    case FinishReason::error:
-      return "error";
-  }
-  return "";
-}
 
 void reportPart(const char* name, std::size_t tokens, std::size_t steps, double seconds) {
   std::cerr << std::left << std::setw(10) << name << std::right << std::setw(5) << tokens << " tokens" << std::fixed
@@ -109,12 +95,6 @@ void report(const std::vector<std::vector<int>>& prompts, const std::vector<Time
 
 using Json = nlohmann::ordered_json;
 
-/// Null without a tokenizer, and if one of the ids has no text: a model can have more ids than its tokenizer.
-Json jsonText(const std::vector<int>& ids, const Tokenizer* tokenizer) {
-  const bool is_text = tokenizer != nullptr && std::ranges::all_of(ids, [&](int id) { return tokenizer->has(id); });
-  return is_text ? Json(tokenizer->decode(ids)) : Json();
-}
-
 std::string json(const std::vector<int>& ids, const TimedGeneration& timed, const Tokenizer* tokenizer) {
   const Generation& generation = timed.generation;
   Json object{{"prompt_ids", ids},
@@ -127,36 +107,12 @@ std::string json(const std::vector<int>& ids, const TimedGeneration& timed, cons
   return jsonLine(object);  // tokens can end within a character
 }
 
-/// What --stop-at-eos stops at.
-std::vector<int> endOfTextIds(const std::string& model, ModelTokenizer& tokenizer) {
-  std::vector<int> ids = readEosIds(model);
-  if (ids.empty() && tokenizer.find() != nullptr && tokenizer.find()->endOfText())
-    ids.push_back(*tokenizer.find()->endOfText());
-  if (ids.empty())
-    throw ArgumentError(
-        "--stop-at-eos: expected eos_token_id in generation_config.json or config.json, or tokenizer "
-        "files with <|endoftext|>, in " +
-        model + ", found none");
-  return ids;
-}
-
 Generator load(const GenerateCommand& command) {
   Generator generator{.weights = loadWeights(openModel(command.model), loadOptions(command.model)),
                       .tokenizer = ModelTokenizer(command.model.path)};
-  GenerateOptions& options = generator.options;
-  options.max_tokens = command.max_tokens;
-  if (command.stops_at_eos) options.stop_ids = endOfTextIds(command.model.path, generator.tokenizer);
-  options.sampling = {
-      .temperature = command.temperature, .top_k = command.top_k, .top_p = command.top_p, .seed = command.seed};
-  options.use_cache = !command.recomputes;
+  generator.options = generateOptions(command.generation, command.model.path, generator.tokenizer);
+  generator.options.use_cache = !command.recomputes;
   return generator;
-}
-
-/// The tokenizer for JSON's text, which is null without one: why, if there are files of one, goes to standard error.
-const Tokenizer* findForJson(ModelTokenizer& tokenizer) {
-  const Tokenizer* const found = tokenizer.find();
-  if (found == nullptr && tokenizer.hasFiles()) std::cerr << "text is null: " << tokenizer.whyNot() << std::endl;
-  return found;
 }
 
 /// One prompt; its text is written while it is generated.
@@ -169,8 +125,7 @@ void writeOne(const GenerateCommand& command, Generator& generator) {
   const auto writeToken = [&](int id) {
     if (decoder) writeOutput(decoder->push(id));
   };
-  const TimedGeneration timed =
-      generator.generate({ids}, emptyCaches(command.model, generator.weights, 1), writeToken).front();
+  const TimedGeneration timed = generator.generate({ids}, batchOptions(command.model, 1), writeToken).front();
   const Generation& generation = timed.generation;
   if (decoder) writeOutput(decoder->finish());
   if (generation.finish_reason == FinishReason::error) throw ArgumentError(generation.error);
@@ -184,21 +139,18 @@ void writeOne(const GenerateCommand& command, Generator& generator) {
 void writeLines(const GenerateCommand& command, Generator& generator) {
   if (command.output.value_or("json") != "json")
     throw ArgumentError("--prompts writes JSON Lines: expected --output json or none, got " + *command.output);
-  std::vector<ModelCache<float>> unused = emptyCaches(command.model, generator.weights, 1);
   GenerateOptions none;
   none.max_tokens = 0;
   const auto check = [&](const std::vector<int>& ids) {  // as generating will, but before any prompt is run
-    generateTokens({ids}, none, generator.weights, unused, generator.workspace);
+    generateTokens({ids}, none, generator.weights, generator.workspace);
   };
   const std::vector<std::vector<int>> prompts = readPrompts(*command.prompts, generator.tokenizer, check);
-  std::vector<ModelCache<float>> caches =
-      emptyCaches(command.model, generator.weights, std::min(command.batch, prompts.size()));
   const Tokenizer* const tokenizer = findForJson(generator.tokenizer);
   std::string failure;
   std::size_t failures = 0;
   const Stopwatch watch;
-  const std::vector<TimedGeneration> timed =
-      generator.generate(prompts, std::move(caches), {}, [&](std::size_t prompt, const TimedGeneration& result) {
+  const std::vector<TimedGeneration> timed = generator.generate(
+      prompts, batchOptions(command.model, command.batch), {}, [&](std::size_t prompt, const TimedGeneration& result) {
         writeOutput(json(prompts[prompt], result, tokenizer));
         if (result.generation.finish_reason != FinishReason::error) return;
         if (++failures == 1) failure = "line " + std::to_string(prompt + 1) + ": " + result.generation.error;

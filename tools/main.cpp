@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "driftless/config.hpp"
 #include "driftless/error.hpp"
 #include "driftless/version.hpp"
 #include "streams.hpp"
@@ -125,6 +126,21 @@ void addPrompt(CLI::App& command, Prompt& prompt) {
       ->excludes(text);
 }
 
+void addGenerationFlags(CLI::App& command, GenerationFlags& flags) {
+  addWholeNumber(command, "-n,--max-tokens", flags.max_tokens, 0, "Tokens to generate at most");
+  command.add_flag("--stop-at-eos", flags.stops_at_eos,
+                   "Stop before an eos_token_id of generation_config.json or config.json, or else <|endoftext|>");
+  addNumber(command, "--temperature", flags.temperature, 0.0, std::numeric_limits<double>::max(),
+            "a number of 0 or more", "0 takes the likeliest token; above, one is drawn, the more freely the higher")
+      ->type_name("X");
+  addWholeNumber(command, "--top-k", flags.top_k, 0, "Draw from the K likeliest tokens only; 0: from all")
+      ->type_name("K");
+  addNumber(command, "--top-p", flags.top_p, std::numeric_limits<double>::min(), 1.0, "a number above 0 and up to 1",
+            "Draw from the likeliest tokens up to a total probability of P only")
+      ->type_name("P");
+  addWholeNumber(command, "--seed", flags.seed, std::uint64_t{0}, "The same seed draws the same tokens everywhere");
+}
+
 void addGenerate(CLI::App& app) {
   CLI::App* command = app.add_subcommand("generate", "Continue a prompt");
   auto options = std::make_shared<GenerateCommand>();
@@ -142,22 +158,7 @@ void addGenerate(CLI::App& app) {
   addWholeNumber(*command, "--batch", options->batch, std::size_t{1}, "Prompts of --prompts to run together")
       ->needs(prompts);
   addModel(*command, options->model.path);
-  addWholeNumber(*command, "-n,--max-tokens", options->max_tokens, 0, "Tokens to generate at most");
-  command->add_flag("--stop-at-eos", options->stops_at_eos,
-                    "Stop before an eos_token_id of generation_config.json or config.json, or else <|endoftext|>");
-  CLI::Option* temperature =
-      addNumber(*command, "--temperature", options->temperature, 0.0, std::numeric_limits<double>::max(),
-                "a number of 0 or more", "0 takes the likeliest token; above, one is drawn, the more freely the higher")
-          ->type_name("X");
-  CLI::Option* top_k =
-      addWholeNumber(*command, "--top-k", options->top_k, 0, "Draw from the K likeliest tokens only; 0: from all")
-          ->type_name("K");
-  CLI::Option* top_p =
-      addNumber(*command, "--top-p", options->top_p, std::numeric_limits<double>::min(), 1.0,
-                "a number above 0 and up to 1", "Draw from the likeliest tokens up to a total probability of P only")
-          ->type_name("P");
-  CLI::Option* seed = addWholeNumber(*command, "--seed", options->seed, std::uint64_t{0},
-                                     "The same seed draws the same tokens everywhere");
+  addGenerationFlags(*command, options->generation);
   addFileOptions(*command, options->model);
   addStoredTypes(*command, options->model);
   addThreads(*command, options->model.threads);
@@ -167,12 +168,63 @@ void addGenerate(CLI::App& app) {
   command->add_flag("--no-cache", options->recomputes, "Recompute everything for every token, to see the difference");
   command->callback([=] {
     // Elsewhere such options turn sampling on.
-    for (const CLI::Option* option : {top_k, top_p, seed})
-      if (option->count() > 0 && temperature->count() == 0)
-        throw ArgumentError(option->get_name() +
+    for (const char* option : {"--top-k", "--top-p", "--seed"})
+      if (command->count(option) > 0 && command->count("--temperature") == 0)
+        throw ArgumentError(std::string(option) +
                             " has no effect at temperature 0, which takes the likeliest token: expected --temperature "
                             "too, such as --temperature 0.8");
     options->run();
+  });
+}
+
+/// One line, whatever the text holds.
+void complain(std::string text) {
+  std::ranges::replace_if(
+      text, [](unsigned char byte) { return std::iscntrl(byte) != 0; }, ' ');
+  std::cerr << "driftless: " << text << std::endl;
+}
+
+void addBatch(CLI::App& app, int& status) {
+  CLI::App* command = app.add_subcommand("batch", "Run a file of requests, one JSON object per line");
+  command->footer(
+      "A request has prompt, a text, or ids; an id, a string or a number, which is the number of its line, from 1, if "
+      "absent; and what differs from the options here: max_tokens, min_tokens, stop (a text or a list of them), "
+      "stop_ids (besides those of --stop-at-eos), temperature, top_k, top_p, min_p, typical_p, seed, n (samples), "
+      "repetition_penalty, presence_penalty, frequency_penalty, logit_bias ({\"11\": -1.5}), suppress_tokens, "
+      "no_repeat_ngram_size, logprobs (how many of the likeliest tokens besides the chosen one), prompt_logprobs, "
+      "prompt_lookup_num_tokens. Its result has id, text, ids, finish_reason and usage; choices in their place if n is "
+      "more than 1; or id and error if something is wrong with the request: the others go on. Empty lines are skipped, "
+      "and counted. A result depends on the model and its request alone, and so does the file, byte for byte. A job "
+      "that was killed goes on with --resume, and ends with the same file. Exit status: 1 if requests failed; 2 if the "
+      "job itself could not go on.");
+  auto options = std::make_shared<BatchCommand>();
+  command->add_option("IN", options->input, "The file of requests; - takes standard input")
+      ->required()
+      ->type_name("IN");
+  command->add_option("-o,--output", options->output, "The file to write the results to; - for standard output")
+      ->type_name("OUT")
+      ->capture_default_str();
+  CLI::Option* resume =
+      command->add_flag("--resume", options->resumes,
+                        "Keep the complete lines of OUT, which must be results of this IN, and add what is missing");
+  command->add_flag("--overwrite", options->overwrites, "Replace what is in OUT")->excludes(resume);
+  command->add_flag("--unordered", options->is_unordered, "Write results as they come, not in the order of requests");
+  addWholeNumber(*command, "--batch", options->batch, std::size_t{1}, "Sequences to run together", std::size_t{1024});
+  constexpr Index kMostMib = Index{1} << 40;
+  addWholeNumber(*command, "--cache-mb", options->cache_mib, Index{1},
+                 "The most that caches of running sequences may take, in MiB (default: no limit)", kMostMib);
+  addWholeNumber(*command, "--prefix-cache-mb", options->prefix_cache_mib, Index{0},
+                 "What may be kept of prompts for others that begin alike, in MiB; 0: nothing", kMostMib);
+  addModel(*command, options->model.path);
+  addGenerationFlags(*command, options->generation);
+  addFileOptions(*command, options->model);
+  addStoredTypes(*command, options->model);
+  addThreads(*command, options->model.threads);
+  command->callback([options, &status] {
+    const std::string failures = options->run();
+    if (failures.empty()) return;
+    complain(failures);
+    status = 1;
   });
 }
 
@@ -345,6 +397,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(0, 1);  // CLI11's error for none would hide the one for a subcommand that does not exist
   int status = 0;
   addGenerate(app);
+  addBatch(app, status);
   addScore(app);
   addRank(app);
   addVerify(app, status);
@@ -367,11 +420,8 @@ int run(int argc, char** argv) {
   return status;
 }
 
-/// One line, whatever the text holds.
-int fail(std::string text) {
-  std::ranges::replace_if(
-      text, [](unsigned char byte) { return std::iscntrl(byte) != 0; }, ' ');
-  std::cerr << "driftless: " << text << std::endl;
+int fail(const std::string& text) {
+  complain(text);
   return kFailure;
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 #include <string_view>
 #include <system_error>
 
@@ -56,6 +57,11 @@ Checkpoint openModel(const ModelOptions& options) {
   Checkpoint checkpoint(options.path, checkpointOptions(options));
   for (const std::string& tensor : checkpoint.ignored()) std::cerr << "ignored: " << tensor << std::endl;
   return checkpoint;
+}
+
+BatchOptions batchOptions(const ModelOptions& options, std::size_t sequences) {
+  constexpr auto kMost = static_cast<std::size_t>(std::numeric_limits<Index>::max());
+  return {.sequences = static_cast<Index>(std::min(sequences, kMost)), .cache = storedTypeNamed(options.cache)};
 }
 
 std::vector<ModelCache<float>> emptyCaches(const ModelOptions& options, const Weights<float>& weights,

@@ -12,6 +12,7 @@
 #include "driftless/cache.hpp"
 #include "driftless/checkpoint.hpp"
 #include "driftless/config.hpp"
+#include "driftless/generate.hpp"
 #include "driftless/tensor.hpp"
 #include "driftless/tokenizer.hpp"
 #include "driftless/weights.hpp"
@@ -24,6 +25,9 @@ LoadOptions loadOptions(const ModelOptions& options);
 
 /// Opens a model's files, and says on standard error which of their tensors are ignored.
 Checkpoint openModel(const ModelOptions& options);
+
+/// For as many sequences together.
+BatchOptions batchOptions(const ModelOptions& options, std::size_t sequences);
 
 /// One for each of `count` sequences.
 std::vector<ModelCache<float>> emptyCaches(const ModelOptions& options, const Weights<float>& weights,

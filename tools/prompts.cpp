@@ -46,10 +46,6 @@ bool isJson(std::string_view text) {
   return first != std::string_view::npos && text[first] == '{';
 }
 
-std::vector<int> encodeText(const std::string& text, ModelTokenizer& tokenizer) {
-  return tokenizer.require("expected {\"ids\": [1, 2]}, got text").encode(text);
-}
-
 std::vector<int> encodeObject(const std::string& line, ModelTokenizer& tokenizer) {
   const detail::JsonDocument document(line, "the object", kJsonDepth);
   const detail::JsonValue object(document);
@@ -133,6 +129,10 @@ std::vector<int> encodePrompt(const Prompt& prompt, ModelTokenizer& tokenizer) {
   // Whoever pipes `echo` or a file into the program does not mean its last newline, after which a model starts afresh.
   if (text.ends_with('\n')) text.remove_suffix(text.ends_with("\r\n") ? 2 : 1);
   return encoder.encode(text);
+}
+
+std::vector<int> encodeText(const std::string& text, ModelTokenizer& tokenizer) {
+  return tokenizer.require("expected {\"ids\": [1, 2]}, got text").encode(text);
 }
 
 std::string promptsName(const std::string& path) { return path == "-" ? kInputName : path; }

@@ -19,6 +19,9 @@ std::string idsText(const std::vector<int>& ids);
 /// zero.
 std::vector<int> encodePrompt(const Prompt& prompt, ModelTokenizer& tokenizer);
 
+/// The ids of a text in a JSON object. Throws ArgumentError if there is no tokenizer.
+std::vector<int> encodeText(const std::string& text, ModelTokenizer& tokenizer);
+
 /// What `path` is called in messages: - is standard input.
 std::string promptsName(const std::string& path);
 

@@ -7,8 +7,8 @@
 
 #include "driftless/detail/kernels/kernels.hpp"
 #include "driftless/detail/messages.hpp"
+#include "driftless/detail/model/forward.hpp"
 #include "driftless/error.hpp"
-#include "driftless/forward.hpp"
 #include "driftless/generate.hpp"
 #include "driftless/scoring.hpp"
 

@@ -1,0 +1,90 @@
+#include "results.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <iostream>
+
+#include "streams.hpp"
+
+namespace driftless::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json tokenJson(int id, double log_probability) { return {{"id", id}, {"logprob", log_probability}}; }
+
+Json scoreJson(int id, const TokenScore& score) {
+  Json token = tokenJson(id, score.log_probability);
+  Json& top = token["top"] = Json::array();
+  for (const TokenLogProbability& one : score.top) top.push_back(tokenJson(one.id, one.log_probability));
+  return token;
+}
+
+/// What one sample adds to an object.
+void addChoice(Json& object, const Request& request, const Generation& generation, const Tokenizer* tokenizer) {
+  object["text"] = jsonText(generation.output_ids, tokenizer);
+  object["ids"] = generation.output_ids;
+  object["finish_reason"] = nameOf(generation.finish_reason);
+  if (!request.options.log_probabilities) return;
+  Json& scores = object["logprobs"] = Json::array();
+  for (std::size_t i = 0; i < generation.scores.size(); ++i)
+    scores.push_back(scoreJson(generation.output_ids[i], generation.scores[i]));
+}
+
+}  // namespace
+
+const char* nameOf(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::length:
+      return "length";
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::callback:
+      return "callback";
+    case FinishReason::context_full:
+      return "context_full";
+    case FinishReason::cancelled:
+      return "cancelled";
+    case FinishReason::error:
+      return "error";
+  }
+  return "";
+}
+
+Json jsonText(const std::vector<int>& ids, const Tokenizer* tokenizer) {
+  const bool is_text = tokenizer != nullptr && std::ranges::all_of(ids, [&](int id) { return tokenizer->has(id); });
+  return is_text ? Json(tokenizer->decode(ids)) : Json();
+}
+
+const Tokenizer* findForJson(ModelTokenizer& tokenizer) {
+  const Tokenizer* const found = tokenizer.find();
+  if (found == nullptr && tokenizer.hasFiles()) std::cerr << "text is null: " << tokenizer.whyNot() << std::endl;
+  return found;
+}
+
+std::string resultLine(const Json& id, const Request& request, const std::vector<Generation>& generations,
+                       const Tokenizer* tokenizer) {
+  Json object{{"id", id}};
+  if (generations.size() == 1) {
+    addChoice(object, request, generations.front(), tokenizer);
+  } else {
+    Json& choices = object["choices"] = Json::array();
+    for (const Generation& generation : generations)
+      addChoice(choices.emplace_back(Json::object()), request, generation, tokenizer);
+  }
+  if (request.options.prompt_log_probabilities) {
+    Json& scores = object["prompt_logprobs"] = Json::array({Json()});
+    const std::vector<TokenScore>& known = generations.front().prompt_scores;
+    for (std::size_t i = 0; i < known.size(); ++i) scores.push_back(scoreJson(request.ids[i + 1], known[i]));
+  }
+  std::size_t completion_tokens = 0;
+  for (const Generation& generation : generations) completion_tokens += generation.output_ids.size();
+  object["usage"] = {{"prompt_tokens", request.ids.size()}, {"completion_tokens", completion_tokens}};
+  const auto failed = std::ranges::find(generations, FinishReason::error, &Generation::finish_reason);
+  if (failed != generations.end()) object["error"] = failed->error;
+  return jsonLine(object);
+}
+
+std::string errorLine(const Json& id, const std::string& error) { return jsonLine(Json{{"id", id}, {"error", error}}); }
+
+}  // namespace driftless::cli
