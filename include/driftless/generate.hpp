@@ -67,9 +67,9 @@ struct TokenScore {
 
 /// What came of a prompt, or of one of its samples.
 struct Generation {
-  std::vector<int> output_ids;                        ///< without the prompt
+  std::vector<int> output_ids = {};                   ///< without the prompt
   FinishReason finish_reason = FinishReason::length;  ///< why there are no more
-  std::string error;                                  ///< what went wrong, if that is the reason
+  std::string error = {};                             ///< what went wrong, if that is the reason
   /// Of each token that was chosen, by the model's logits as they are before rules and sampling. If a stop string
   /// begins within a token, the ids that output_ids has in its place were not chosen, and have none.
   std::vector<TokenScore> scores = {};

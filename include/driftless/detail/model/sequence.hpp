@@ -20,7 +20,7 @@ namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 template <class Scalar>
 struct Job {
   const Request& request;
-  std::function<bool(std::size_t sample, int id)> onToken;                   ///< may be empty
+  std::function<bool(std::size_t sample, int id)> onToken = {};              ///< may be empty
   std::function<void(std::size_t sample, const Generation&)> onFinish = {};  ///< once for each
   std::size_t begun = 0;                                                     ///< samples that have
   std::optional<ModelCache<Scalar>> prompt = {};  ///< all of the prompt but its last token, once one has read it
