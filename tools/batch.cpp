@@ -168,12 +168,12 @@ class ResultWriter {
  public:
   /// `input_bytes` is the input's size, if it is known.
   ResultWriter(OutputFile& file, bool is_unordered, Tally done, std::optional<std::uintmax_t> input_bytes,
-               bool is_shown)
+               bool writes_output)
       : file_(file),
         is_unordered_(is_unordered),
         tally_(std::move(done)),
         input_bytes_(input_bytes),
-        progress_("requests", is_shown) {
+        progress_("requests", writes_output) {
     showProgress();
   }
 
@@ -284,7 +284,7 @@ std::string BatchCommand::run() const {
   const Tokenizer* const decoder = findForJson(tokenizer);
   if (file.size() > resumption.bytes) file.truncate(resumption.bytes);
 
-  ResultWriter writer(file, is_unordered, resumption.done, sizeOf(input), output != "-");
+  ResultWriter writer(file, is_unordered, resumption.done, sizeOf(input), output == "-");
   BatchOptions options = batchOptions(model, batch);
   if (cache_mib) options.cache_bytes = *cache_mib * kMib;
   options.prefix_bytes = prefix_cache_mib * kMib;

@@ -15,11 +15,11 @@
 namespace driftless::cli {
 namespace {
 
-bool errorIsTerminal() {
+bool isTerminal(std::FILE* stream) {
 #ifdef _WIN32
-  return _isatty(_fileno(stderr)) != 0;
+  return _isatty(_fileno(stream)) != 0;
 #else
-  return isatty(fileno(stderr)) != 0;
+  return isatty(fileno(stream)) != 0;
 #endif
 }
 
@@ -37,11 +37,12 @@ std::string clockText(double seconds) {
 
 }  // namespace
 
-Progress::Progress(std::string things, bool is_wanted)
-    : things_(std::move(things)), is_drawn_(is_wanted && errorIsTerminal()) {}
+Progress::Progress(std::string things, bool writes_output)
+    : things_(std::move(things)), is_drawn_(isTerminal(stderr) && !(writes_output && isTerminal(stdout))) {}
 
-Progress::~Progress() {
+void Progress::clear() {
   if (is_drawn_) draw("");
+  is_drawn_ = false;
 }
 
 void Progress::show(std::size_t count, std::size_t tokens, std::optional<double> share) {

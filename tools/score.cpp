@@ -17,6 +17,7 @@
 #include "driftless/error.hpp"
 #include "driftless/scoring.hpp"
 #include "models.hpp"
+#include "progress.hpp"
 #include "prompts.hpp"
 #include "stopwatch.hpp"
 #include "streams.hpp"
@@ -143,10 +144,20 @@ void ScoreCommand::run() const {
   const ScoreOptions options{max_length, stride, top};
 
   ScoreSum all;
+  std::size_t tokens = 0;
+  for (const LabelledText& one : texts) tokens += one.ids.size();
+  std::size_t tokens_before = 0;
+  Progress progress("texts", true);
+  progress.show(0, 0, 0.0);
   const Stopwatch watch;
   for (std::size_t i = 0; i < texts.size(); ++i) {
     const LabelledText& one = texts[i];
-    const Score score = scoreTokens(one.ids, weights, cache, workspace, options);
+    const auto show = [&](std::size_t scored) {
+      const std::size_t done = tokens_before + scored;
+      progress.show(i, done, static_cast<double>(done) / static_cast<double>(tokens));
+    };
+    const Score score = scoreTokens(one.ids, weights, cache, workspace, options, show);
+    tokens_before += one.ids.size();
     const ScoreSum sum = sumOf(one.ids, score, tokenizer);
     all += sum;
     if (is_json) {
@@ -158,6 +169,7 @@ void ScoreCommand::run() const {
     writeOutput(row(sum) + (lines ? "  " + nameOf(one, i) : "") + "\n");
   }
   const double seconds = watch.seconds();
+  progress.clear();
   if (texts.size() > 1 && !is_json) writeOutput(row(all) + "  all\n");
   std::cerr << "scored " << all.tokens << " tokens" << std::fixed << std::setprecision(3) << "  " << seconds << " s";
   if (seconds > 0)

@@ -552,7 +552,7 @@ TEST_SUITE("batch") {
   }
 
   TEST_CASE("killed again and again at any moment, a job ends with the same bytes") {
-    const std::string requests = manyRequests(700);
+    const std::string requests = manyRequests(300);
     std::mt19937 random(20);
     for (const bool is_unordered : {false, true}) {
       const Words order = is_unordered ? Words{"--unordered"} : Words{};
@@ -673,15 +673,21 @@ TEST_SUITE("batch") {
     ProgramStreams files = job.streams();
     files.err = ptsname(terminal);
     const int other_end = open(files.err.c_str(), O_RDWR | O_NOCTTY);  // keeps what the program has written
-    waitForProgram(startProgram(job.arguments({}), files));
-    std::array<char, 65536> shown;
-    const ssize_t count = read(terminal, shown.data(), shown.size());
-    REQUIRE(count > 0);
-    const std::string text(shown.data(), static_cast<std::size_t>(count));
-    INFO(text);
-    CHECK(text.starts_with("\r  0 % [--------------------] 0 requests, "));
-    CHECK(text.find("tokens/s") != std::string::npos);
-    CHECK(text.find("\r\x1b[K") != std::string::npos);  // cleared before the summary
+    const auto shown = [&](const Words& arguments) {
+      waitForProgram(startProgram(arguments, files));
+      std::array<char, 65536> bytes;
+      const ssize_t count = read(terminal, bytes.data(), bytes.size());
+      return std::string(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+    };
+    const std::string of_batch = shown(job.arguments({})), of_score = shown({"score", "Once upon a time"});
+    INFO(of_batch);
+    INFO(of_score);
+    CHECK(of_batch.starts_with("\r  0 % [--------------------] 0 requests, 0.0 tokens/s\x1b[K"));
+    CHECK(of_batch.find("\r\x1b[Kdriftless: ") != std::string::npos);  // cleared before the summary
+    CHECK(of_score.starts_with("\r  0 % [--------------------] 0 texts, 0.0 tokens/s\x1b[K"));
+    CHECK(of_score.find("\r\x1b[Kscored ") != std::string::npos);
+    files.out = files.err;  // results go there too
+    CHECK(shown({"score", "Once upon a time"}).find("\x1b[K") == std::string::npos);
     close(other_end);
     close(terminal);
     CHECK(runProgram({"batch", job.in(), "-o", job.out(), "--overwrite"}).err.find('\r') == std::string::npos);
