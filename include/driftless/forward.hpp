@@ -41,8 +41,8 @@ RowVector<Scalar> decodeStep(int id, Index position, const Weights<Scalar>& weig
   return decodeStep(id, position, weights, cache, workspace, observer);
 }
 
-/// The same, computed in a workspace; see prefill. Allocates nothing after the first step but a page of the cache for
-/// each layer, once every 64 positions and where the last page is shared with a clone.
+/// The same, computed in a workspace; see prefill. Allocates nothing after the first step but the memory of the next
+/// page of all layers, once every 64 positions and where the last page is shared with a clone.
 template <FloatingScalar Scalar>
 const WorkspaceVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar>& weights,
                                           ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,

@@ -68,7 +68,7 @@ long allocationsOf(Run run) {
 
 }  // namespace
 
-TEST_CASE("in a workspace, a decode step allocates nothing after the first one but a page per layer") {
+TEST_CASE("in a workspace, a decode step allocates nothing after the first one but the next page") {
   const Parameters<float> parameters = livelyParameters(smallConfig(136, 2, 130, 300, 200));
   for (const LoadOptions& options : {LoadOptions{},
                                      {.stored = StoredType::f16},
@@ -84,14 +84,14 @@ TEST_CASE("in a workspace, a decode step allocates nothing after the first one b
     decodeStep(1, 0, weights, cache, workspace);
     for (Index position = 1; position < 200; ++position) {
       CAPTURE(position);
-      const long pages = position % 64 == 0 ? cache.layers() : 0;
+      const long pages = position % 64 == 0 ? 2 : 0;  // and what counts their owners
       CHECK(allocationsOf([&] { decodeStep(2, position, weights, cache, workspace); }) == pages);
     }
     // Two clones take turns: the first to write has to copy the last page, the second is then its only owner.
     ModelCache<float> copy = cache.clone();
     cache.truncate(150);
     copy.truncate(150);
-    CHECK(allocationsOf([&] { decodeStep(2, 150, weights, copy, workspace); }) == cache.layers());
+    CHECK(allocationsOf([&] { decodeStep(2, 150, weights, copy, workspace); }) == 2);
     CHECK(allocationsOf([&] { decodeStep(2, 150, weights, cache, workspace); }) == 0);
   }
 }
@@ -174,7 +174,7 @@ TEST_CASE("a step that there is too little memory for leaves its caches as they 
     CHECK(two.length() == 0);
     CHECK(two.bytes() == 0);
   }
-  CHECK(failures > 3 * (2 + 3));  // at least one for each page
+  CHECK(failures >= 2 * (3 + 3));  // one copy, two new pages; three new ones
 }
 
 TEST_CASE("in a workspace, a draw allocates nothing after the first one, whatever the settings and the logits") {

@@ -228,15 +228,14 @@ ModelCache<Scalar> loadCache(const std::filesystem::path& path, const Weights<Sc
   }
 
   detail::CacheFileBlock row(row_bytes);
-  for (Index layer = 0; layer < cache.layers(); ++layer) {
-    detail::CacheAccess::makeRoom(cache.layer(layer), header.length);
+  detail::CacheAccess::makeRoom(cache, header.length);
+  for (Index layer = 0; layer < cache.layers(); ++layer)
     for (Index position = 0; position < header.length; ++position) {
       if (position % detail::kPage == 0) detail::CacheAccess::clearPage(cache.layer(layer), position);
       file.read(row);
       detail::CacheAccess::forEachNumber(cache.layer(layer), position,
                                          [&](std::byte* number, std::size_t bytes) { row.take(number, bytes); });
     }
-  }
 
   const std::uint64_t expected = file.sum();
   detail::CacheFileBlock sum(detail::kCacheFileSumBytes);

@@ -22,10 +22,11 @@ inline constexpr Index kPage = kPanelWidth;
 
 /// What lies where in a layer's cache, and the operations that are for steps alone.
 ///
-/// Positions are in pages, each an allocation of its own. A page holds for every head its keys as [D, kPage], so that
-/// scores are computed for many positions side by side, then its values as [kPage, D padded to whole lanes], so that
-/// they are summed for many dimensions side by side; then, if the type is quantized, the scales of keys [H, kPage] and
-/// of values [H, kPage]. Keys and scales of positions that are not used may be any numbers, left by what was truncated.
+/// Positions are in pages, those of all layers in one allocation. A page holds for every head its keys as [D, kPage],
+/// so that scores are computed for many positions side by side, then its values as [kPage, D padded to whole lanes], so
+/// that they are summed for many dimensions side by side; then, if the type is quantized, the scales of keys [H, kPage]
+/// and of values [H, kPage]. Keys and scales of positions that are not used may be any numbers, left by what was
+/// truncated.
 ///
 /// Pages after those in use, if there are any, are the cache's own.
 struct CacheAccess {
@@ -95,14 +96,35 @@ struct CacheAccess {
     return keyScales(cache, cache.n_head_ + head, position);
   }
 
-  /// Makes the pages of the next `rows` positions the cache's own: the one that is in use already is copied if it is
-  /// shared, the others are new. If memory is short, what the cache holds is as it was.
+  /// Makes the pages of the next `rows` positions these layers' own, which are of the same shape and length: those in
+  /// use that are shared are copied, the others are new. If memory is short, what the layers hold is as it was.
+  template <class Scalar>
+  static void makeRoom(std::span<LayerCache<Scalar>> layers, Index rows) {
+    const Index bytes = pageBytes(layers.front()), length = layers.front().length_;
+    for (Index index = length / kPage; index < pages(length + rows); ++index) {
+      const auto page = static_cast<std::size_t>(index);
+      const auto isThere = [&](const LayerCache<Scalar>& layer) { return page < layer.pages_.size(); };
+      const auto isOwn = [&](const LayerCache<Scalar>& layer) {
+        return isThere(layer) && !layer.pages_[page].isShared();
+      };
+      if (std::all_of(layers.begin(), layers.end(), isOwn)) continue;
+      Arena arena(std::ssize(layers) * Page::bytesFor(bytes));
+      for (LayerCache<Scalar>& layer : layers) {
+        if (isOwn(layer)) continue;
+        if (isThere(layer))
+          layer.pages_[page] = layer.pages_[page].copy(bytes, arena);
+        else
+          layer.pages_.emplace_back(bytes, arena);
+      }
+    }
+  }
   template <class Scalar>
   static void makeRoom(LayerCache<Scalar>& cache, Index rows) {
-    const auto in_use = static_cast<std::size_t>(cache.length_ / kPage);
-    if (cache.length_ % kPage != 0 && cache.pages_[in_use].isShared())
-      cache.pages_[in_use] = cache.pages_[in_use].copy(pageBytes(cache));
-    while (std::ssize(cache.pages_) < pages(cache.length_ + rows)) cache.pages_.emplace_back(pageBytes(cache));
+    makeRoom(std::span(&cache, 1), rows);
+  }
+  template <class Scalar>
+  static void makeRoom(ModelCache<Scalar>& cache, Index rows) {
+    makeRoom(std::span(cache.layers_), rows);
   }
 
   /// Gives back the pages after those in use.

@@ -80,13 +80,16 @@ class ForwardPass {
               const Observer<Scalar>& observer)
       : ForwardPass(chunks, weights, workspace) {  // so that the destructor runs if anything throws here
     step_.observer = &observer;
-    forEachLayer([](LayerCache<Scalar>& layer, Index rows) { CacheAccess::makeRoom(layer, rows); });
+    for (const Chunk<Scalar>& chunk : chunks_)
+      CacheAccess::makeRoom(*chunk.cache, static_cast<Index>(chunk.ids.size()));
   }
   ForwardPass(const ForwardPass&) = delete;
   ForwardPass& operator=(const ForwardPass&) = delete;
   ~ForwardPass() {
     step_.observer = nullptr;
-    forEachLayer([](LayerCache<Scalar>& layer, Index) { CacheAccess::releaseRoom(layer); });
+    for (const Chunk<Scalar>& chunk : chunks_)
+      for (Index layer = 0; layer < weights_.config.n_layer; ++layer)
+        CacheAccess::releaseRoom(chunk.cache->layer(layer));
   }
 
   /// Runs up to kMaxStepRows of the ids that are left, and leaves ln_f's output in step.normed, a row for each of
@@ -114,14 +117,6 @@ class ForwardPass {
  private:
   ForwardPass(std::span<const Chunk<Scalar>> chunks, const Weights<Scalar>& weights, Workspace<Scalar>& workspace)
       : chunks_(chunks), weights_(weights), step_(workspace.step()) {}
-
-  /// Calls visit(layer's cache, the chunk's rows).
-  template <class Visit>
-  void forEachLayer(Visit visit) const {
-    for (const Chunk<Scalar>& chunk : chunks_)
-      for (Index layer = 0; layer < weights_.config.n_layer; ++layer)
-        visit(chunk.cache->layer(layer), static_cast<Index>(chunk.ids.size()));
-  }
 
   /// Sets the next piece's segments and returns the number of its rows.
   Index cutPiece() {

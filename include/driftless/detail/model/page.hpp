@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <memory>
 #include <new>
 #include <utility>
 
 #include "driftless/config.hpp"
+#include "driftless/detail/kernels/aligned_buffer.hpp"
 #include "driftless/detail/kernels/shapes.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
@@ -15,50 +17,48 @@ namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 /// long as there are several owners, none writes into it. Each owner itself is used by one thread at a time.
 class Page {
  public:
-  /// Uninitialised.
-  explicit Page(Index bytes)
-      : header_(::new (::operator new(static_cast<std::size_t>(kCacheLine + bytes), kAlignment)) Header) {}
-  Page(Page&& other) noexcept : header_(std::exchange(other.header_, nullptr)) {}
+  /// Uninitialised, in memory cut from an arena: that of all layers for the same positions, which come and go together,
+  /// is large enough for huge pages, without which attention is a tenth slower.
+  Page(Index bytes, Arena& arena)
+      : memory_(arena.cut<std::byte>(kCacheLine + bytes)), owners_(::new (memory_.get()) std::atomic<Index>(1)) {}
+  Page(Page&& other) noexcept = default;
   Page& operator=(Page&& other) noexcept {
-    std::swap(header_, other.header_);
+    std::swap(memory_, other.memory_);
+    std::swap(owners_, other.owners_);
     return *this;
   }
   ~Page() {
-    // Before the memory is used for something else, all that the other owners did with it is done.
-    if (header_ == nullptr || header_->owners.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    ::operator delete(static_cast<void*>(header_), kAlignment);
+    if (memory_ != nullptr) owners_->fetch_sub(1, std::memory_order_release);
   }
+
+  /// What it takes up in the arena.
+  static constexpr Index bytesFor(Index bytes) { return Arena::bytesFor<std::byte>(kCacheLine + bytes); }
 
   /// A further owner of the same memory.
   Page share() const {
-    header_->owners.fetch_add(1, std::memory_order_relaxed);
-    return Page(header_);
+    owners_->fetch_add(1, std::memory_order_relaxed);
+    return Page(memory_, owners_);
   }
 
   /// A page of its own with the same contents.
-  Page copy(Index bytes) const {
-    Page copy(bytes);
+  Page copy(Index bytes, Arena& arena) const {
+    Page copy(bytes, arena);
     std::copy_n(data(), bytes, copy.data());
     return copy;
   }
 
-  /// Whether there are other owners. If not, what they read before they let go has been read.
-  bool isShared() const { return header_->owners.load(std::memory_order_acquire) != 1; }
+  /// Whether there are other owners. If not, what they read before they let go has been read, which a shared_ptr's
+  /// use_count would not promise.
+  bool isShared() const { return owners_->load(std::memory_order_acquire) != 1; }
 
-  std::byte* data() { return reinterpret_cast<std::byte*>(header_) + kCacheLine; }
-  const std::byte* data() const { return reinterpret_cast<const std::byte*>(header_) + kCacheLine; }
+  std::byte* data() { return memory_.get() + kCacheLine; }
+  const std::byte* data() const { return memory_.get() + kCacheLine; }
 
  private:
-  /// In a cache line of its own before the data.
-  struct Header {
-    std::atomic<Index> owners{1};
-  };
-  static_assert(sizeof(Header) <= kCacheLine);
-  static constexpr std::align_val_t kAlignment{kCacheLine};
+  Page(std::shared_ptr<std::byte[]> memory, std::atomic<Index>* owners) : memory_(std::move(memory)), owners_(owners) {}
 
-  explicit Page(Header* header) : header_(header) {}
-
-  Header* header_;  ///< null if it has been moved from
+  std::shared_ptr<std::byte[]> memory_;  ///< null if it has been moved from
+  std::atomic<Index>* owners_;           ///< in a cache line of its own before the data
 };
 
 }}}  // namespace driftless::DRIFTLESS_ABI::detail
