@@ -19,22 +19,24 @@ using namespace driftless::test;
 
 namespace {
 
-constexpr int kVocabulary = 60;  // small, so that n-grams come up again
+constexpr int kRequestVocabulary = 60;  // small, so that n-grams come up again
 
-const Weights<float>& weights() {
-  static const Weights<float> made(livelyParameters(smallConfig(24, 2, 20, kVocabulary, 131, 2)));
+const Weights<float>& requestWeights() {
+  static const Weights<float> made(livelyParameters(smallConfig(24, 2, 20, kRequestVocabulary, 131, 2)));
   return made;
 }
 
-std::vector<int> promptOf(Index length, int salt) {
-  std::vector<int> ids = someIds(length, kVocabulary);
-  for (int& id : ids) id = (id + 7 * salt) % kVocabulary;
+std::vector<int> requestPrompt(Index length, int salt) {
+  std::vector<int> ids = someIds(length, kRequestVocabulary);
+  for (int& id : ids) id = (id + 7 * salt) % kRequestVocabulary;
   return ids;
 }
 
-Generation alone(const Request& request) { return generateTokens(request.ids, request.options, weights()); }
+Generation generateAlone(const Request& request) {
+  return generateTokens(request.ids, request.options, requestWeights());
+}
 
-void checkSame(const Generation& actual, const Generation& expected) {
+void checkSameGeneration(const Generation& actual, const Generation& expected) {
   CHECK(actual.output_ids == expected.output_ids);
   CHECK(actual.finish_reason == expected.finish_reason);
   CHECK(actual.error == expected.error);
@@ -57,7 +59,7 @@ void checkSame(const Generation& actual, const Generation& expected) {
 std::vector<Request> mixedRequests() {
   std::vector<Request> requests;
   for (int i = 0; i < 24; ++i) {
-    Request& request = requests.emplace_back(Request{promptOf(1 + i * 13 % 125, i)});
+    Request& request = requests.emplace_back(Request{requestPrompt(1 + i * 13 % 125, i)});
     GenerateOptions& options = request.options;
     options.max_tokens = i % 5 == 0 ? 0 : i;
     options.sampling.temperature = i % 3 == 0 ? 0 : 0.5 + 0.1 * i;
@@ -77,7 +79,7 @@ std::vector<Request> mixedRequests() {
 TEST_CASE("requests: each has its own options, and yields what it yields alone") {
   const std::vector<Request> requests = mixedRequests();
   std::vector<Generation> expected;
-  for (const Request& request : requests) expected.push_back(alone(request));
+  for (const Request& request : requests) expected.push_back(generateAlone(request));
   Workspace<float> workspace(Threads(2));
   for (const BatchOptions& batch :
        {BatchOptions{}, BatchOptions{.sequences = 1}, BatchOptions{.prompt_rows = 1},
@@ -85,14 +87,14 @@ TEST_CASE("requests: each has its own options, and yields what it yields alone")
         BatchOptions{.prefix_bytes = 50000}}) {
     std::vector<std::vector<int>> told(requests.size());
     const std::vector<Generation> generations =
-        generateTokens(std::span(requests), weights(), workspace, batch, [&](std::size_t sequence, int id) {
+        generateTokens(std::span(requests), requestWeights(), workspace, batch, [&](std::size_t sequence, int id) {
           told[sequence].push_back(id);
           return true;
         });
     REQUIRE(generations.size() == requests.size());
     for (std::size_t i = 0; i < requests.size(); ++i) {
       CAPTURE(i);
-      checkSame(generations[i], expected[i]);
+      checkSameGeneration(generations[i], expected[i]);
       CHECK(told[i] == expected[i].output_ids);
     }
   }
@@ -103,7 +105,7 @@ TEST_CASE("requests: one that cannot be run is refused before any is") {
   const auto refuses = [&](const Request& request, const std::string& text, const BatchOptions& batch = {}) {
     const std::vector<Request> requests = {{{1, 2}, {}}, request};
     bool has_begun = false;
-    CHECK_THROWS_WITH_AS(generateTokens(std::span(requests), weights(), workspace, batch,
+    CHECK_THROWS_WITH_AS(generateTokens(std::span(requests), requestWeights(), workspace, batch,
                                         [&](std::size_t, int) { return has_begun = true; }),
                          text.c_str(), ArgumentError);
     CHECK_FALSE(has_begun);
@@ -114,7 +116,7 @@ TEST_CASE("requests: one that cannot be run is refused before any is") {
   refuses({{1}, {.log_probabilities = -1}}, "expected log_probabilities of 0 or more, got -1");
   refuses({{1}, {.draft_tokens = -1}}, "expected draft_tokens of 0 or more, got -1");
   refuses({{1}, {.stop_strings = {"a"}}}, "stop_strings: expected a tokenizer, got none");
-  const Index bytes = 2 * ModelCache<float>(weights()).layer(0).bytesFor(101);
+  const Index bytes = 2 * ModelCache<float>(requestWeights()).layer(0).bytesFor(101);
   refuses({{1}, {}},
           "expected a request whose cache takes at most cache_bytes, 5, got one of up to " + std::to_string(bytes),
           {.cache_bytes = 5});
@@ -122,14 +124,14 @@ TEST_CASE("requests: one that cannot be run is refused before any is") {
 
 TEST_CASE("requests: samples of a prompt are those of its seed and the next ones, and share its prefill") {
   for (const Index length : {1, 2, 64, 65, 100}) {
-    Request request{promptOf(length, 3)};
+    Request request{requestPrompt(length, 3)};
     request.options.max_tokens = 20;
     request.options.sampling = {.temperature = 1, .seed = 41};
     request.options.log_probabilities = 2;
     request.options.prompt_log_probabilities = length % 2 == 0;
     std::vector<Generation> expected;
     for (std::uint64_t sample = 0; sample < 5; ++sample) {
-      expected.push_back(alone(request));
+      expected.push_back(generateAlone(request));
       ++request.options.sampling.seed;
     }
     CHECK(expected[0].output_ids != expected[1].output_ids);
@@ -141,19 +143,20 @@ TEST_CASE("requests: samples of a prompt are those of its seed and the next ones
         std::vector<Request> now = requests;
         now[1].options.use_cache = use_cache;
         Workspace<float> workspace(Threads(1));
-        const auto generations = generateTokens(std::span<const Request>(now), weights(), workspace,
+        const auto generations = generateTokens(std::span<const Request>(now), requestWeights(), workspace,
                                                 {.sequences = together, .prompt_rows = 9});
         REQUIRE(generations.size() == 7);
-        for (std::size_t sample = 0; sample < 5; ++sample) checkSame(generations[1 + sample], expected[sample]);
-        checkSame(generations[6], alone(requests[2]));
+        for (std::size_t sample = 0; sample < 5; ++sample)
+          checkSameGeneration(generations[1 + sample], expected[sample]);
+        checkSameGeneration(generations[6], generateAlone(requests[2]));
       }
   }
   // The first sample reads the prompt alone, 5 rows a step; in the step after it, all others have a token.
   const std::vector<Request> requests = {{{3, 2}, {.max_tokens = 30}},
-                                         {promptOf(50, 1), {.max_tokens = 4, .samples = 3}}};
+                                         {requestPrompt(50, 1), {.max_tokens = 4, .samples = 3}}};
   std::vector<std::size_t> order;
   Workspace<float> workspace(Threads(1));
-  generateTokens(std::span(requests), weights(), workspace, {.sequences = 4, .prompt_rows = 5},
+  generateTokens(std::span(requests), requestWeights(), workspace, {.sequences = 4, .prompt_rows = 5},
                  [&](std::size_t sequence, int) {
                    order.push_back(sequence);
                    return true;
@@ -163,7 +166,7 @@ TEST_CASE("requests: samples of a prompt are those of its seed and the next ones
 }
 
 TEST_CASE("requests: samples of a prompt without a next token all end with the error") {
-  Parameters<float> parameters = livelyParameters(smallConfig(24, 2, 20, kVocabulary, 131, 2), true);
+  Parameters<float> parameters = livelyParameters(smallConfig(24, 2, 20, kRequestVocabulary, 131, 2), true);
   parameters.wte(5, 3) = std::numeric_limits<float>::quiet_NaN();
   const Weights<float> broken(parameters);
   Workspace<float> workspace(Threads(1));
@@ -180,20 +183,20 @@ TEST_CASE("requests: samples of a prompt without a next token all end with the e
 
 TEST_CASE("requests: generating goes on from what a cache holds, and leaves it ready for more") {
   Workspace<float> workspace(Threads(1));
-  const std::vector<int> prompt = promptOf(70, 2);
+  const std::vector<int> prompt = requestPrompt(70, 2);
   for (const StoredType stored : {StoredType::full, StoredType::f16, StoredType::int8})
     for (const bool has_drafts : {false, true}) {
       GenerateOptions options{.max_tokens = 40};
-      ModelCache<float> whole(weights(), stored);
-      const std::vector<int> expected = generateTokens(prompt, options, weights(), whole, workspace).output_ids;
+      ModelCache<float> whole(requestWeights(), stored);
+      const std::vector<int> expected = generateTokens(prompt, options, requestWeights(), whole, workspace).output_ids;
       CHECK(whole.length() == 109);
       if (has_drafts) options.drafter = promptLookup();
-      ModelCache<float> cache(weights(), stored);
-      prefill(std::span(prompt).first(33), weights(), cache, workspace);
+      ModelCache<float> cache(requestWeights(), stored);
+      prefill(std::span(prompt).first(33), requestWeights(), cache, workspace);
       std::vector<int> output, next(prompt.begin() + 33, prompt.end());
       for (const Index tokens : {1, 7, 20, 12}) {
         options.max_tokens = tokens;
-        const auto more = generateTokens(next, options, weights(), cache, workspace).output_ids;
+        const auto more = generateTokens(next, options, requestWeights(), cache, workspace).output_ids;
         output.insert(output.end(), more.begin(), more.end());
         next = {output.back()};
       }
@@ -204,20 +207,20 @@ TEST_CASE("requests: generating goes on from what a cache holds, and leaves it r
         CHECK(cache.layer(layer).values() == whole.layer(layer).values());
       }
     }
-  ModelCache<float> cache(weights());
-  CHECK_THROWS_WITH_AS(generateTokens({1}, {.samples = 2}, weights(), cache, workspace),
+  ModelCache<float> cache(requestWeights());
+  CHECK_THROWS_WITH_AS(generateTokens({1}, {.samples = 2}, requestWeights(), cache, workspace),
                        "expected samples of 1 on a cache that goes on, got 2", ArgumentError);
-  CHECK_THROWS_AS(generateTokens({kVocabulary}, {}, weights(), cache, workspace), ArgumentError);
+  CHECK_THROWS_AS(generateTokens({kRequestVocabulary}, {}, requestWeights(), cache, workspace), ArgumentError);
   CHECK(cache.length() == 0);
-  prefill(promptOf(130, 0), weights(), cache, workspace);
-  CHECK(generateTokens({1}, {}, weights(), cache, workspace).finish_reason == FinishReason::context_full);
-  CHECK_THROWS_AS(generateTokens({1}, {}, weights(), cache, workspace), ContextFull);
+  prefill(requestPrompt(130, 0), requestWeights(), cache, workspace);
+  CHECK(generateTokens({1}, {}, requestWeights(), cache, workspace).finish_reason == FinishReason::context_full);
+  CHECK_THROWS_AS(generateTokens({1}, {}, requestWeights(), cache, workspace), ContextFull);
 }
 
 TEST_CASE("requests: guesses change no id, no score and no end, whatever they are worth") {
   std::mt19937 random(5);
-  const std::vector<int> prompt = promptOf(11, 4);
-  const Weights<float> small(livelyParameters(smallConfig(12, 2, 9, kVocabulary, 50, 1)));
+  const std::vector<int> prompt = requestPrompt(11, 4);
+  const Weights<float> small(livelyParameters(smallConfig(12, 2, 9, kRequestVocabulary, 50, 1)));
   std::size_t guessed = 0;
   for (const double temperature : {0.0, 0.7})
     for (const Index max_tokens : {1, 2, 3, 50, 400})
@@ -225,7 +228,7 @@ TEST_CASE("requests: guesses change no id, no score and no end, whatever they ar
         if (!use_cache && max_tokens > 50) continue;
         GenerateOptions options{.max_tokens = max_tokens, .log_probabilities = 1, .use_cache = use_cache};
         options.sampling.temperature = temperature;
-        const Generation expected = generateTokens(prompt, options, weights());
+        const Generation expected = generateTokens(prompt, options, requestWeights());
         std::vector<int> all = prompt;
         all.insert(all.end(), expected.output_ids.begin(), expected.output_ids.end());
         const Drafter perfect = [&](TokenIds ids, Index most) {
@@ -237,21 +240,21 @@ TEST_CASE("requests: guesses change no id, no score and no end, whatever they ar
         const Drafter often_right = [&](TokenIds ids, Index most) {
           std::vector<int> guess = perfect(ids, most);
           for (int& id : guess)
-            if (random() % 4 == 0) id = static_cast<int>(random() % kVocabulary);
+            if (random() % 4 == 0) id = static_cast<int>(random() % kRequestVocabulary);
           return guess;
         };
         const Drafter nonsense = [&](TokenIds, Index) {
           std::vector<int> guess;
           for (int i = 0; i < 30; ++i) guess.push_back(static_cast<int>(random()));
-          guess[0] = static_cast<int>(random() % kVocabulary);
+          guess[0] = static_cast<int>(random() % kRequestVocabulary);
           return guess;
         };
         for (const Drafter& drafter : {perfect, often_right, nonsense, promptLookup(), promptLookup(1),
-                                       draftModel(small), draftModel(weights())}) {
+                                       draftModel(small), draftModel(requestWeights())}) {
           options.drafter = drafter;
           for (const Index draft_tokens : {0, 1, 10, 1000}) {
             options.draft_tokens = draft_tokens;
-            checkSame(generateTokens(prompt, options, weights()), expected);
+            checkSameGeneration(generateTokens(prompt, options, requestWeights()), expected);
           }
         }
       }
@@ -259,24 +262,24 @@ TEST_CASE("requests: guesses change no id, no score and no end, whatever they ar
 }
 
 TEST_CASE("requests: a stop id among guesses ends the sequence there") {
-  const std::vector<int> prompt = promptOf(11, 4);
+  const std::vector<int> prompt = requestPrompt(11, 4);
   GenerateOptions options{.max_tokens = 60};
-  const std::vector<int> all = generateTokens(prompt, options, weights()).output_ids;
+  const std::vector<int> all = generateTokens(prompt, options, requestWeights()).output_ids;
   for (const std::size_t end : {0u, 1u, 5u, 20u}) {
     options.stop_ids = {all[end]};
     options.drafter = {};
-    const Generation expected = generateTokens(prompt, options, weights());
+    const Generation expected = generateTokens(prompt, options, requestWeights());
     options.drafter = [&](TokenIds ids, Index most) {
       std::vector<int> guess(all.begin() + static_cast<std::ptrdiff_t>(ids.size() - prompt.size()), all.end());
       guess.resize((std::min)(guess.size(), static_cast<std::size_t>(most)));
       return guess;
     };
     std::vector<int> told;
-    const Generation guessed = generateTokens(prompt, options, weights(), [&](int id) {
+    const Generation guessed = generateTokens(prompt, options, requestWeights(), [&](int id) {
       told.push_back(id);
       return true;
     });
-    checkSame(guessed, expected);
+    checkSameGeneration(guessed, expected);
     CHECK(told == expected.output_ids);
   }
 }
@@ -294,18 +297,18 @@ TEST_CASE("requests: prompt lookup guesses what followed the longest run that co
 }
 
 TEST_CASE("requests: scores are the model's log-probabilities, to the bit, of the prompt and of what is generated") {
-  const std::vector<int> prompt = promptOf(100, 1);
+  const std::vector<int> prompt = requestPrompt(100, 1);
   GenerateOptions options{.max_tokens = 20, .log_probabilities = 3, .prompt_log_probabilities = true};
   options.sampling.temperature = 2;
-  const Generation generation = generateTokens(prompt, options, weights());
+  const Generation generation = generateTokens(prompt, options, requestWeights());
   std::vector<int> ids = prompt;
   ids.insert(ids.end(), generation.output_ids.begin(), generation.output_ids.end());
   std::vector<TokenScore> scores = generation.prompt_scores;
   REQUIRE(scores.size() == 99);
   scores.insert(scores.end(), generation.scores.begin(), generation.scores.end());
   REQUIRE(scores.size() == ids.size() - 1);
-  ModelCache<float> cache(weights());
-  const Matrix<float> logits = prefillLogits(ids, weights(), cache);
+  ModelCache<float> cache(requestWeights());
+  const Matrix<float> logits = prefillLogits(ids, requestWeights(), cache);
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const auto row = logits.row(static_cast<Index>(i));
     CHECK(scores[i].log_probability == logProbability(row, ids[i + 1]));
@@ -315,35 +318,35 @@ TEST_CASE("requests: scores are the model's log-probabilities, to the bit, of th
     for (std::size_t k = 0; k < 3; ++k) CHECK(scores[i].top[k].log_probability == top[k].log_probability);
   }
   options.max_tokens = 0;
-  const Generation prompt_only = generateTokens(prompt, options, weights());
+  const Generation prompt_only = generateTokens(prompt, options, requestWeights());
   CHECK(prompt_only.output_ids.empty());
   CHECK(prompt_only.prompt_scores.size() == 99);
 }
 
 TEST_CASE("requests: min_tokens keeps stop ids from being chosen, and only until then") {
-  const std::vector<int> prompt = promptOf(11, 4);
+  const std::vector<int> prompt = requestPrompt(11, 4);
   GenerateOptions options{.max_tokens = 30};
-  options.stop_ids = {generateTokens(prompt, 1, weights()).front()};
-  CHECK(generateTokens(prompt, options, weights()).output_ids.empty());
+  options.stop_ids = {generateTokens(prompt, 1, requestWeights()).front()};
+  CHECK(generateTokens(prompt, options, requestWeights()).output_ids.empty());
   for (const Index min_tokens : {1, 2, 9, 30}) {
     options.min_tokens = min_tokens;
-    const Generation generation = generateTokens(prompt, options, weights());
+    const Generation generation = generateTokens(prompt, options, requestWeights());
     CHECK(static_cast<Index>(generation.output_ids.size()) >= min_tokens);
     CHECK(std::ranges::find(generation.output_ids, options.stop_ids[0]) == generation.output_ids.end());
     // Each of them is the likeliest of the others.
     std::vector<int> ids = prompt;
     ids.insert(ids.end(), generation.output_ids.begin(), generation.output_ids.end());
-    ModelCache<float> cache(weights());
-    Matrix<float> logits = prefillLogits(ids, weights(), cache).bottomRows(generation.output_ids.size() + 1);
+    ModelCache<float> cache(requestWeights());
+    Matrix<float> logits = prefillLogits(ids, requestWeights(), cache).bottomRows(generation.output_ids.size() + 1);
     for (std::size_t i = 0; i < generation.output_ids.size(); ++i) {
       if (static_cast<Index>(i) < min_tokens)
         logits(static_cast<Index>(i), options.stop_ids[0]) = -std::numeric_limits<float>::infinity();
       CHECK(argmax(logits.row(static_cast<Index>(i))) == generation.output_ids[i]);
     }
   }
-  for (int id = 0; id < kVocabulary; ++id) options.stop_ids.push_back(id);
+  for (int id = 0; id < kRequestVocabulary; ++id) options.stop_ids.push_back(id);
   CHECK_THROWS_WITH_AS(
-      generateTokens(prompt, options, weights()),
+      generateTokens(prompt, options, requestWeights()),
       "the rules leave no token at position 10: expected a largest logit that is finite, got 0 times NaN and 60 times "
       "minus infinity",
       ArgumentError);
@@ -399,7 +402,7 @@ TEST_CASE("requests: a text ends before a stop string, of whatever tokens that i
 }
 
 TEST_CASE("requests: rules apply to each next token, by the prompt and what has come so far") {
-  const std::vector<int> prompt = promptOf(20, 4);
+  const std::vector<int> prompt = requestPrompt(20, 4);
   GenerateOptions options{.max_tokens = 40, .min_tokens = 5, .stop_ids = {3, 4}};
   options.rules = {.logit_bias = {{7, 0.5}, {9, -2}},
                    .repetition_penalty = 1.2,
@@ -411,10 +414,10 @@ TEST_CASE("requests: rules apply to each next token, by the prompt and what has 
     options.sampling.temperature = temperature;
     std::vector<int> ids = prompt;
     std::mt19937_64 engine(options.sampling.seed);
-    ModelCache<float> cache(weights());
+    ModelCache<float> cache(requestWeights());
     Workspace<float> workspace(Threads(1));
     for (std::span<const int> next = ids; ids.size() < prompt.size() + 40; next = std::span(ids).last(1)) {
-      RowVector<float> logits = prefill(next, weights(), cache, workspace);
+      RowVector<float> logits = prefill(next, requestWeights(), cache, workspace);
       applyRules(logits, options.rules, ids, prompt.size(), workspace);
       if (ids.size() < prompt.size() + 5)
         for (const int id : options.stop_ids) logits[id] = -std::numeric_limits<float>::infinity();
@@ -424,15 +427,15 @@ TEST_CASE("requests: rules apply to each next token, by the prompt and what has 
     }
     for (const bool has_drafts : {false, true}) {
       options.drafter = has_drafts ? promptLookup(1) : Drafter();
-      std::vector<int> output = generateTokens(prompt, options, weights()).output_ids;
+      std::vector<int> output = generateTokens(prompt, options, requestWeights()).output_ids;
       output.insert(output.begin(), prompt.begin(), prompt.end());
       CHECK(output == ids);
 
       // Rules see what a cache holds.
-      ModelCache<float> held(weights());
-      prefill(std::span(prompt).first(19), weights(), held, workspace);
+      ModelCache<float> held(requestWeights());
+      prefill(std::span(prompt).first(19), requestWeights(), held, workspace);
       std::vector<int> gone_on =
-          generateTokens(std::span(prompt).last(1), options, weights(), held, workspace).output_ids;
+          generateTokens(std::span(prompt).last(1), options, requestWeights(), held, workspace).output_ids;
       gone_on.insert(gone_on.begin(), prompt.begin(), prompt.end());
       CHECK(gone_on == ids);
     }
