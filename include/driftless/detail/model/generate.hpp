@@ -64,26 +64,39 @@ std::vector<Generation> generateTokens(Prompts prompts, const GenerateOptions& o
   return generateTokens(prompts, options, weights, workspace, {}, onToken, onFinish);
 }
 
+namespace detail {
+
+template <class Scalar>
+Generation generateOne(TokenIds ids, const GenerateOptions& options, const Weights<Scalar>& weights,
+                       ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
+                       const std::function<bool(int id)>& onToken) {
+  const Request request{{ids.begin(), ids.end()}, options};
+  checkOptions(options, weights.config);
+  checkChunk(Chunk<Scalar>{request.ids, &cache}, weights);
+  const std::vector<int>& held = cache.ids();
+  if (options.rules != LogitsRules() && std::find(held.begin(), held.end(), -1) != held.end())
+    raise<ArgumentError>({"expected a cache with the ids of all its positions, which rules need to know"});
+  if (options.samples != 1)
+    raise<ArgumentError>({"expected samples of 1 on a cache that goes on, got ", options.samples});
+
+  Generation result;
+  Job<Scalar> job{request};
+  if (onToken) job.onToken = [&](std::size_t, int id) { return onToken(id); };
+  job.onFinish = [&](std::size_t, const Generation& generation) { result = generation; };
+  Batch<Scalar>(weights, workspace, {}).run(job, cache);
+  if (result.finish_reason == FinishReason::error) raise<ArgumentError>({result.error});
+  return result;
+}
+
+}  // namespace detail
+
 template <FloatingScalar Scalar>
 Generation generateTokens(TokenIds ids, const GenerateOptions& options, const Weights<Scalar>& weights,
                           ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
                           const std::function<bool(int id)>& onToken) {
-  const Request request{{ids.begin(), ids.end()}, options};
-  detail::checkOptions(options, weights.config);
-  detail::checkChunk(Chunk<Scalar>{request.ids, &cache}, weights);
-  const std::vector<int>& held = cache.ids();
-  if (options.rules != LogitsRules() && std::find(held.begin(), held.end(), -1) != held.end())
-    detail::raise<ArgumentError>({"expected a cache with the ids of all its positions, which rules need to know"});
-  if (options.samples != 1)
-    detail::raise<ArgumentError>({"expected samples of 1 on a cache that goes on, got ", options.samples});
-
-  Generation result;
-  detail::Job<Scalar> job{request};
-  if (onToken) job.onToken = [&](std::size_t, int id) { return onToken(id); };
-  job.onFinish = [&](std::size_t, const Generation& generation) { result = generation; };
-  detail::Batch<Scalar>(weights, workspace, {}).run(job, cache);
-  if (result.finish_reason == FinishReason::error) detail::raise<ArgumentError>({result.error});
-  return result;
+  if (options.num_beams > 1)
+    detail::raise<ArgumentError>({"expected num_beams of 1 on a cache that goes on, got ", options.num_beams});
+  return detail::generateOne(ids, options, weights, cache, workspace, onToken);
 }
 
 template <FloatingScalar Scalar>
@@ -91,7 +104,7 @@ Generation generateTokens(TokenIds promptIds, const GenerateOptions& options, co
                           const std::function<bool(int id)>& onToken) {
   ModelCache<Scalar> cache(weights);
   Workspace<Scalar> workspace(weights.threads);
-  return generateTokens(promptIds, options, weights, cache, workspace, onToken);
+  return detail::generateOne(promptIds, options, weights, cache, workspace, onToken);
 }
 
 }}  // namespace driftless::DRIFTLESS_ABI
