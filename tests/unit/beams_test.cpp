@@ -26,26 +26,26 @@ using namespace driftless::test;
 
 namespace {
 
-constexpr int kVocabulary = 60;
+constexpr int kBeamVocabulary = 60;
 
-const Weights<float>& weights() {
-  static const Weights<float> made(livelyParameters(smallConfig(24, 2, 20, kVocabulary, 131, 2)));
+const Weights<float>& beamWeights() {
+  static const Weights<float> made(livelyParameters(smallConfig(24, 2, 20, kBeamVocabulary, 131, 2)));
   return made;
 }
 
-std::vector<int> promptOf(Index length, int salt) {
-  std::vector<int> ids = someIds(length, kVocabulary);
-  for (int& id : ids) id = (id + 7 * salt) % kVocabulary;
+std::vector<int> beamPrompt(Index length, int salt) {
+  std::vector<int> ids = someIds(length, kBeamVocabulary);
+  for (int& id : ids) id = (id + 7 * salt) % kBeamVocabulary;
   return ids;
 }
 
-std::vector<Generation> run(const std::vector<Request>& requests, const Weights<float>& model,
-                            const BatchOptions& batch = {}, const OnToken& onToken = {}, int threads = 1) {
+std::vector<Generation> search(const std::vector<Request>& requests, const Weights<float>& model,
+                               const BatchOptions& batch = {}, const OnToken& onToken = {}, int threads = 1) {
   Workspace<float> workspace{Threads(threads)};
   return generateTokens(std::span(requests), model, workspace, batch, onToken);
 }
 
-void checkSame(const Generation& actual, const Generation& expected) {
+void checkSameBeams(const Generation& actual, const Generation& expected) {
   CHECK(actual.output_ids == expected.output_ids);
   CHECK(actual.finish_reason == expected.finish_reason);
   CHECK(actual.error == expected.error);
@@ -57,7 +57,7 @@ void checkSame(const Generation& actual, const Generation& expected) {
   }
 }
 
-Request requestOf(const nlohmann::json& json) {
+Request searchOf(const nlohmann::json& json) {
   Request request{json.at("prompt_ids")};
   GenerateOptions& options = request.options;
   options.num_beams = json.at("num_beams");
@@ -77,10 +77,10 @@ Request requestOf(const nlohmann::json& json) {
 }
 
 /// Searches of many kinds, and other requests between them.
-std::vector<Request> mixedRequests() {
+std::vector<Request> mixedSearches() {
   std::vector<Request> requests;
   for (int i = 0; i < 24; ++i) {
-    Request& request = requests.emplace_back(Request{promptOf(1 + i * 13 % 125, i)});
+    Request& request = requests.emplace_back(Request{beamPrompt(1 + i * 13 % 125, i)});
     GenerateOptions& options = request.options;
     options.max_tokens = i % 7 == 6 ? 0 : 2 * i;
     options.stop_ids = {i, i + 3, 2 * i};
@@ -134,10 +134,10 @@ void listContinuations(const std::vector<int>& prompt, const std::vector<int>& o
 TEST_CASE("beams: ids, ends and scores are those of transformers") {
   const nlohmann::json& cases = fixtureJson("beams.json").at("cases");
   std::vector<Request> requests;
-  for (const nlohmann::json& json : cases) requests.push_back(requestOf(json));
+  for (const nlohmann::json& json : cases) requests.push_back(searchOf(json));
   CHECK(requests.size() > 100);
   const Weights<float> tales(fixtureParameters("tales-gpt2"));
-  const std::vector<Generation> generations = run(requests, tales, {.sequences = 40});
+  const std::vector<Generation> generations = search(requests, tales, {.sequences = 40});
   auto generation = generations.begin();
   for (const nlohmann::json& json : cases) {
     CAPTURE(json.dump());
@@ -156,10 +156,10 @@ TEST_CASE("beams: a full context ends a search as max_tokens would, and is said 
   const Weights<float> tales(fixtureParameters("tales-gpt2"));
   std::size_t full = 0;
   for (const nlohmann::json& json : fixtureJson("beams.json").at("cases")) {
-    Request request = requestOf(json);
+    Request request = searchOf(json);
     if (request.ids.size() != 500) continue;
     request.options.max_tokens = 100;
-    const std::vector<Generation> generations = run({request}, tales);
+    const std::vector<Generation> generations = search({request}, tales);
     for (std::size_t i = 0; i < generations.size(); ++i) {
       const nlohmann::json& expected = json.at("generations").at(i);
       CHECK(generations[i].output_ids == expected.at("output_ids").get<std::vector<int>>());
@@ -186,7 +186,7 @@ TEST_CASE("beams: enough of them find all continuations there are, in the order 
       REQUIRE(expected.size() == 1 + 4 + 16 + 64 * 5);
       std::stable_sort(expected.begin(), expected.end(),
                        [](const Continuation& a, const Continuation& b) { return a.score > b.score; });
-      const std::vector<Generation> found = run({{prompt, options}}, tiny, {.sequences = 400});
+      const std::vector<Generation> found = search({{prompt, options}}, tiny, {.sequences = 400});
       REQUIRE(found.size() == 400);
       std::map<std::vector<int>, double> scores;
       for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -206,22 +206,22 @@ TEST_CASE("beams: of equal scores, the lower beam goes first, then the lower id"
   const Weights<float> indifferent(parameters);
   GenerateOptions options{.max_tokens = 3, .samples = 3, .num_beams = 3};
   std::vector<std::vector<int>> found;
-  for (const Generation& generation : run({{{1}, options}}, indifferent)) found.push_back(generation.output_ids);
+  for (const Generation& generation : search({{{1}, options}}, indifferent)) found.push_back(generation.output_ids);
   CHECK(found == std::vector<std::vector<int>>{{0, 0, 0}, {0, 0, 1}, {0, 0, 2}});
 }
 
 TEST_CASE("beams: a search yields what it yields alone, whatever runs with it") {
-  const std::vector<Request> requests = mixedRequests();
+  const std::vector<Request> requests = mixedSearches();
   std::vector<Generation> expected;
   for (const Request& request : requests)
-    for (Generation& generation : run({request}, weights())) expected.push_back(std::move(generation));
+    for (Generation& generation : search({request}, beamWeights())) expected.push_back(std::move(generation));
   for (const int threads : {1, 2})
     for (const BatchOptions& batch :
          {BatchOptions{}, BatchOptions{.sequences = 5}, BatchOptions{.sequences = 7, .prompt_rows = 3},
           BatchOptions{.sequences = 100, .cache_bytes = 500000}, BatchOptions{.prefix_bytes = 50000}}) {
       std::vector<std::vector<int>> told(expected.size());
-      const std::vector<Generation> generations = run(
-          requests, weights(), batch,
+      const std::vector<Generation> generations = search(
+          requests, beamWeights(), batch,
           [&](std::size_t sequence, int id) {
             told[sequence].push_back(id);
             return true;
@@ -230,7 +230,7 @@ TEST_CASE("beams: a search yields what it yields alone, whatever runs with it") 
       REQUIRE(generations.size() == expected.size());
       for (std::size_t i = 0; i < expected.size(); ++i) {
         CAPTURE(i);
-        checkSame(generations[i], expected[i]);
+        checkSameBeams(generations[i], expected[i]);
         CHECK(told[i] == expected[i].output_ids);
       }
     }
@@ -238,24 +238,24 @@ TEST_CASE("beams: a search yields what it yields alone, whatever runs with it") 
 
 TEST_CASE("beams: a prompt alone can be searched from too, by more beams than a batch would have") {
   GenerateOptions options{.max_tokens = 9, .num_beams = 20};
-  const std::vector<int> prompt = promptOf(7, 1);
+  const std::vector<int> prompt = beamPrompt(7, 1);
   std::vector<int> told;
-  const Generation generation = generateTokens(prompt, options, weights(), [&](int id) {
+  const Generation generation = generateTokens(prompt, options, beamWeights(), [&](int id) {
     told.push_back(id);
     return true;
   });
-  checkSame(generation, run({{prompt, options}}, weights(), {.sequences = 20}).front());
+  checkSameBeams(generation, search({{prompt, options}}, beamWeights(), {.sequences = 20}).front());
   CHECK(told == generation.output_ids);
-  ModelCache<float> cache(weights());
+  ModelCache<float> cache(beamWeights());
   Workspace<float> workspace{Threads(1)};
-  CHECK_THROWS_WITH_AS(generateTokens(prompt, options, weights(), cache, workspace),
+  CHECK_THROWS_WITH_AS(generateTokens(prompt, options, beamWeights(), cache, workspace),
                        "expected num_beams of 1 on a cache that goes on, got 20", ArgumentError);
   CHECK(cache.length() == 0);
 }
 
 TEST_CASE("beams: what cannot be searched for is refused, naming the option") {
   const auto refuses = [&](const GenerateOptions& options, const std::string& text, const BatchOptions& batch = {}) {
-    CHECK_THROWS_WITH_AS(run({{{1, 2}, {}}, {{1}, options}}, weights(), batch), text.c_str(), ArgumentError);
+    CHECK_THROWS_WITH_AS(search({{{1, 2}, {}}, {{1}, options}}, beamWeights(), batch), text.c_str(), ArgumentError);
   };
   refuses({.num_beams = 0}, "expected num_beams of 1 or more, got 0");
   refuses({.num_beams = -3}, "expected num_beams of 1 or more, got -3");
@@ -269,7 +269,7 @@ TEST_CASE("beams: what cannot be searched for is refused, naming the option") {
   refuses({.drafter = promptLookup(), .num_beams = 2}, "num_beams above 1: expected no drafter, got one");
   refuses({.use_cache = false, .num_beams = 2}, "num_beams above 1: expected use_cache to be true, got false");
   refuses({.num_beams = 17}, "expected num_beams of at most the batch's sequences, 16, got 17");
-  const Index bytes = 2 * ModelCache<float>(weights()).layer(0).bytesFor(21);
+  const Index bytes = 2 * ModelCache<float>(beamWeights()).layer(0).bytesFor(21);
   refuses({.max_tokens = 20, .num_beams = 3},
           "expected a request whose cache takes at most cache_bytes, " + std::to_string(3 * bytes - 1) +
               ", got one of up to " + std::to_string(3 * bytes),
@@ -281,15 +281,15 @@ TEST_CASE("beams: what cannot be searched for is refused, naming the option") {
 }
 
 TEST_CASE("beams: a callback sees the ids at the end, and can end each continuation") {
-  const Request request{promptOf(20, 2), {.max_tokens = 8, .samples = 3, .log_probabilities = 0, .num_beams = 4}};
-  const std::vector<Generation> whole = run({request}, weights());
+  const Request request{beamPrompt(20, 2), {.max_tokens = 8, .samples = 3, .log_probabilities = 0, .num_beams = 4}};
+  const std::vector<Generation> whole = search({request}, beamWeights());
   std::vector<std::size_t> order;
-  const std::vector<Generation> cut = run({request}, weights(), {}, [&](std::size_t sequence, int) {
+  const std::vector<Generation> cut = search({request}, beamWeights(), {}, [&](std::size_t sequence, int) {
     order.push_back(sequence);
     return sequence != 1 || std::count(order.begin(), order.end(), std::size_t{1}) < 3;
   });
-  checkSame(cut[0], whole[0]);
-  checkSame(cut[2], whole[2]);
+  checkSameBeams(cut[0], whole[0]);
+  checkSameBeams(cut[2], whole[2]);
   CHECK(cut[1].finish_reason == FinishReason::callback);
   CHECK(cut[1].output_ids == std::vector(whole[1].output_ids.begin(), whole[1].output_ids.begin() + 3));
   CHECK(cut[1].scores.size() == 3);
@@ -302,16 +302,16 @@ TEST_CASE("beams: log-probabilities are the model's, before rules") {
     GenerateOptions options{.max_tokens = 12, .samples = 4, .log_probabilities = 2, .num_beams = 4};
     options.prompt_log_probabilities = true;
     options.rules.repetition_penalty = repetition_penalty;
-    const std::vector<int> prompt = promptOf(70, 3);
-    for (const Generation& generation : run({{prompt, options}}, weights())) {
+    const std::vector<int> prompt = beamPrompt(70, 3);
+    for (const Generation& generation : search({{prompt, options}}, beamWeights())) {
       CHECK(generation.prompt_scores.size() == 69);
       REQUIRE(generation.scores.size() == 12);
       std::vector<int> ids = prompt;
       double sum = 0;
       for (std::size_t i = 0; i < 12; ++i) {
-        ModelCache<float> cache(weights());
+        ModelCache<float> cache(beamWeights());
         Workspace<float> workspace{Threads(1)};
-        const RowVector<float> logits = prefill(ids, weights(), cache, workspace);
+        const RowVector<float> logits = prefill(ids, beamWeights(), cache, workspace);
         CHECK(generation.scores[i].log_probability == logProbability(logits, generation.output_ids[i]));
         CHECK(generation.scores[i].top.size() == 2);
         CHECK(generation.scores[i].top[0].id == topLogProbabilities(logits, 1)[0].id);
@@ -325,13 +325,13 @@ TEST_CASE("beams: log-probabilities are the model's, before rules") {
 }
 
 TEST_CASE("beams: a search that no id can go on from ends with the error, all of it") {
-  Parameters<float> parameters = livelyParameters(smallConfig(24, 2, 20, kVocabulary, 131, 2));
+  Parameters<float> parameters = livelyParameters(smallConfig(24, 2, 20, kBeamVocabulary, 131, 2));
   parameters.wpe(50, 3) = std::numeric_limits<float>::quiet_NaN();
   const Weights<float> broken(parameters);
   const GenerateOptions options{.max_tokens = 9, .samples = 3, .num_beams = 4};
   // Position 50 is the prompt's last, the search's first, and one within it.
   for (const Index length : {51, 50, 46}) {
-    const std::vector<Generation> generations = run({{promptOf(length, 1), options}, {{1}, options}}, broken);
+    const std::vector<Generation> generations = search({{beamPrompt(length, 1), options}, {{1}, options}}, broken);
     REQUIRE(generations.size() == 6);
     for (std::size_t i = 0; i < 3; ++i) {
       CHECK(generations[i].finish_reason == FinishReason::error);
@@ -341,8 +341,8 @@ TEST_CASE("beams: a search that no id can go on from ends with the error, all of
     }
   }
   GenerateOptions nothing = options;
-  for (int id = 0; id < kVocabulary; ++id) nothing.rules.suppress_tokens.push_back(id);
-  for (const Generation& generation : run({{{1}, nothing}}, weights())) {
+  for (int id = 0; id < kBeamVocabulary; ++id) nothing.rules.suppress_tokens.push_back(id);
+  for (const Generation& generation : search({{{1}, nothing}}, beamWeights())) {
     CHECK(generation.finish_reason == FinishReason::error);
     CHECK(generation.error == "expected 3 continuations, found 0: no others have a probability above zero");
   }
@@ -353,8 +353,8 @@ TEST_CASE("beams: a batch that fails or is cancelled tells of every continuation
     for (const int steps : {1, 5, 12})
       for (const bool is_cancelled : {false, true}) {
         Workspace<float> workspace{Threads(1)};
-        detail::Batch<float> batch(weights(), workspace, {.prompt_rows = 3});
-        const Request request{promptOf(20, 1), {.max_tokens = 30, .samples = 3, .num_beams = num_beams}};
+        detail::Batch<float> batch(beamWeights(), workspace, {.prompt_rows = 3});
+        const Request request{beamPrompt(20, 1), {.max_tokens = 30, .samples = 3, .num_beams = num_beams}};
         const Request other{{2}, {.max_tokens = 100}};  // so that the request's prompt is read 3 rows a step
         detail::Job<float> job{request}, other_job{other};
         std::vector<int> ended(3, 0);
@@ -379,10 +379,10 @@ TEST_CASE("beams: a batch that fails or is cancelled tells of every continuation
 }
 
 TEST_CASE("threads: a scheduler runs and cancels searches") {
-  const Request request{promptOf(30, 4), {.max_tokens = 20, .samples = 2, .num_beams = 3}};
-  const std::vector<Generation> expected = run({request}, weights());
+  const Request request{beamPrompt(30, 4), {.max_tokens = 20, .samples = 2, .num_beams = 3}};
+  const std::vector<Generation> expected = search({request}, beamWeights());
   std::vector<Generation> finished, cancelled;
-  Scheduler<float> scheduler(weights(), {.sequences = 3});
+  Scheduler<float> scheduler(beamWeights(), {.sequences = 3});
   Request longer = request;
   longer.options.max_tokens = 100;
   scheduler.add(request, [&](auto, std::vector<Generation> generations) { finished = std::move(generations); });
@@ -391,7 +391,7 @@ TEST_CASE("threads: a scheduler runs and cancels searches") {
   scheduler.cancel(id);
   scheduler.wait();
   REQUIRE(finished.size() == 2);
-  for (std::size_t i = 0; i < 2; ++i) checkSame(finished[i], expected[i]);
+  for (std::size_t i = 0; i < 2; ++i) checkSameBeams(finished[i], expected[i]);
   REQUIRE(cancelled.size() == 2);
   for (const Generation& generation : cancelled) {
     CHECK(generation.finish_reason == FinishReason::cancelled);
@@ -401,14 +401,14 @@ TEST_CASE("threads: a scheduler runs and cancels searches") {
 
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
 TEST_CASE("beams: the caches of beams that are given up are given back") {
-  const Weights<float> wide(livelyParameters(smallConfig(64, 2, 20, kVocabulary, 300, 4)));
+  const Weights<float> wide(livelyParameters(smallConfig(64, 2, 20, kBeamVocabulary, 300, 4)));
   const auto bytesInUse = [] {
     const struct mallinfo2 info = mallinfo2();
     return static_cast<Index>(info.uordblks + info.hblkhd);
   };
   Workspace<float> workspace{Threads(1)};
   // What a workspace takes stays with it.
-  const Request request{promptOf(100, 1), {.max_tokens = 200, .num_beams = 4}};
+  const Request request{beamPrompt(100, 1), {.max_tokens = 200, .num_beams = 4}};
   generateTokens(std::span(&request, 1), wide, workspace);
   detail::Batch<float> batch(wide, workspace, {});
   detail::Job<float> job{request};

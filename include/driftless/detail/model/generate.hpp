@@ -35,7 +35,7 @@ std::vector<Generation> generateTokens(std::span<const Request> requests, const 
   for (const Request& request : requests) {
     const std::size_t first = generations.size();
     generations.resize(first + static_cast<std::size_t>(request.options.samples));
-    detail::Job<Scalar>& job = jobs.emplace_back(request);
+    detail::Job<Scalar>& job = jobs.emplace_back(detail::Job<Scalar>{request});
     if (onToken) job.onToken = [&onToken, first](std::size_t sample, int id) { return onToken(first + sample, id); };
     job.onFinish = [&, first](std::size_t sample, const Generation& generation) {
       generations[first + sample] = generation;
