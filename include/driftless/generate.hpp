@@ -51,6 +51,18 @@ struct GenerateOptions {
   Drafter drafter = {};     ///< guesses tokens, which are then verified together: the same ids, often sooner
   Index draft_tokens = 10;  ///< the most that are guessed at a time
   bool use_cache = true;    ///< false recomputes everything at every step: the same ids, slowly
+
+  /// More than 1: a search for the likeliest continuations, as transformers' `generate` does it, with so many beams at
+  /// a time, each with a cache of its own. `samples`, at most num_beams, is then how many of the best are returned.
+  /// `rules` change log-probabilities instead of logits. Excludes a temperature, stop strings, a drafter and
+  /// use_cache = false. As no id is certain before the search ends, callbacks see all of them then.
+  Index num_beams = 1;
+  /// From -10 to 10: continuations are compared by their sum of log-probabilities divided by their length, with the
+  /// stop id, to this power: above 0 long ones gain, below 0 short ones.
+  double length_penalty = 1;
+  /// Whether the search ends as soon as num_beams continuations have; otherwise, it ends when the best beam is no
+  /// better than the worst of them by the length that it has then.
+  bool early_stopping = false;
 };
 
 /// A prompt, and how it is continued.
@@ -74,6 +86,7 @@ struct Generation {
   /// begins within a token, the ids that output_ids has in its place were not chosen, and have none.
   std::vector<TokenScore> scores = {};
   std::vector<TokenScore> prompt_scores = {};  ///< of the prompt's tokens from its second on, likewise
+  double beam_score = 0;  ///< by which beam search compared it with others, see length_penalty; otherwise 0
 };
 
 /// Called with every id as soon as it is sure to be part of the output, and with the number of its sequence; false ends
@@ -87,7 +100,7 @@ using OnFinish = std::function<void(std::size_t sequence, const Generation& gene
 
 /// How many sequences run together, and in what memory.
 struct BatchOptions {
-  Index sequences = 16;                 ///< the most that run together
+  Index sequences = 16;                 ///< the most that run together; each beam of a search is one
   Index prompt_rows = 64;               ///< rows of prompts in a step for which running sequences wait
   StoredType cache = StoredType::full;  ///< what keys and values are stored as
   /// The most that the caches of running sequences may take, in bytes, each counted as long as it can become.
@@ -106,7 +119,8 @@ void checkLogits(const std::type_identity_t<Eigen::Ref<const RowVector<Scalar>>>
 /// ends, the next takes its place. Sequences that are under way wait for no more than batch.prompt_rows rows of prompts
 /// in one of their steps, of those that joined first. The samples of a prompt share what its prefill has computed.
 ///
-/// Returns a Generation for each sequence: those of the first prompt's samples, then those of the second's. What a
+/// Returns a Generation for each sequence: those of the first prompt's samples, then those of the second's; of a beam
+/// search, the best first, and FinishReason::error for those that it has not found, where rules leave too few. What a
 /// sequence yields, to the bit, depends on its request alone: not on its company, on batch, or on the drafter. onToken
 /// sees the ids of a sequence in their order; whose turn it is when is not promised.
 ///
@@ -132,14 +146,14 @@ std::vector<Generation> generateTokens(Prompts prompts, const GenerateOptions& o
 
 /// Goes on from what a cache holds, at the positions from cache.length() on: `ids`, at least one, and what follows
 /// them. Rules see the ids that the cache holds too. Afterwards the cache holds all but the last token, which is to
-/// be the first of the next call's ids. Throws as above, also if options.samples is not 1, and where other calls end
-/// with FinishReason::error.
+/// be the first of the next call's ids. Throws as above, also if options.samples or options.num_beams is not 1, and
+/// where other calls end with FinishReason::error.
 template <FloatingScalar Scalar>
 Generation generateTokens(TokenIds ids, const GenerateOptions& options, const Weights<Scalar>& weights,
                           ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
                           const std::function<bool(int id)>& onToken = {});
 
-/// The same for one prompt on a cache of its own.
+/// The same for one prompt on a cache of its own, with any num_beams.
 template <FloatingScalar Scalar>
 Generation generateTokens(TokenIds promptIds, const GenerateOptions& options, const Weights<Scalar>& weights,
                           const std::function<bool(int id)>& onToken = {});

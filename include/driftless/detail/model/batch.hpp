@@ -14,6 +14,21 @@
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
+inline void checkBeams(const GenerateOptions& options) {
+  if (options.num_beams < 1) raise<ArgumentError>({"expected num_beams of 1 or more, got ", options.num_beams});
+  if (!(options.length_penalty >= -10 && options.length_penalty <= 10))
+    raise<ArgumentError>({"expected a length_penalty from -10 to 10, got ", options.length_penalty});
+  if (options.num_beams == 1) return;
+  if (options.samples > options.num_beams)
+    raise<ArgumentError>({"expected samples of at most num_beams, ", options.num_beams, ", got ", options.samples});
+  if (options.sampling.temperature > 0)
+    raise<ArgumentError>({"num_beams above 1: expected a temperature of 0, got ", options.sampling.temperature});
+  if (!options.stop_strings.empty())
+    raise<ArgumentError>({"num_beams above 1: expected no stop_strings, got ", options.stop_strings.size()});
+  if (options.drafter) raise<ArgumentError>({"num_beams above 1: expected no drafter, got one"});
+  if (!options.use_cache) raise<ArgumentError>({"num_beams above 1: expected use_cache to be true, got false"});
+}
+
 inline void checkOptions(const GenerateOptions& options, const Config& config) {
   const auto atLeast = [](const char* name, Index least, Index value) {
     if (value < least) raise<ArgumentError>({"expected ", name, " of ", least, " or more, got ", value});
@@ -25,6 +40,7 @@ inline void checkOptions(const GenerateOptions& options, const Config& config) {
   atLeast("log_probabilities", 0, options.log_probabilities.value_or(0));
   checkSampling(options.sampling);
   checkRules(options.rules, config);
+  checkBeams(options);
   if (options.stop_strings.empty()) return;
   if (options.tokenizer == nullptr) raise<ArgumentError>({"stop_strings: expected a tokenizer, got none"});
   StopStrings(*options.tokenizer, options.stop_strings);
@@ -55,6 +71,9 @@ class Batch {
   void check(const Request& request) {
     checkOptions(request.options, weights_.config);
     checkChunk(Chunk<Scalar>{request.ids, &empty_}, weights_);
+    if (request.options.num_beams > options_.sequences)
+      raise<ArgumentError>({"expected num_beams of at most the batch's sequences, ", options_.sequences, ", got ",
+                            request.options.num_beams});
     if (const Index bytes = bytesOf(request); bytes > options_.cache_bytes)
       raise<ArgumentError>({"expected a request whose cache takes at most cache_bytes, ", options_.cache_bytes,
                             ", got one of up to ", bytes});
@@ -83,7 +102,12 @@ class Batch {
 
   /// Ends everything that runs with an error.
   void fail(const std::string& error) {
-    for (Sequence<Scalar>& sequence : running_) sequence.finish(FinishReason::error, error);
+    for (Sequence<Scalar>& sequence : running_) {
+      sequence.finish(FinishReason::error, error);
+      Job<Scalar>& job = sequence.job();
+      if (std::find(waiting_.begin(), waiting_.end(), &job) == waiting_.end())  // nobody would begin its other samples
+        job.finishRest({.finish_reason = FinishReason::error, .error = error});
+    }
     dropEnded();
   }
 
@@ -99,17 +123,20 @@ class Batch {
   }
 
  private:
-  /// What a sequence's cache takes at most.
+  /// What a sequence's cache, or those of all its beams, takes at most.
   Index bytesOf(const Request& request) const {
     const Index left = empty_.capacity() - static_cast<Index>(request.ids.size());
     const Index positions = static_cast<Index>(request.ids.size()) + (std::min)(left, request.options.max_tokens);
-    return empty_.layers() * empty_.layer(0).bytesFor(positions);
+    const Index bytes = empty_.layers() * empty_.layer(0).bytesFor(positions);
+    constexpr Index kMost = (std::numeric_limits<Index>::max)();
+    return request.options.num_beams <= kMost / bytes ? request.options.num_beams * bytes : kMost;
   }
 
   /// Lets jobs begin for which there is room, in their order.
   void begin() {
-    while (!waiting_.empty() && static_cast<Index>(running_.size()) < options_.sequences) {
+    while (!waiting_.empty()) {
       Job<Scalar>& job = *waiting_.front();
+      if (job.options().num_beams > options_.sequences - sequences_) return;
       const Index bytes = bytesOf(job.request);
       if (bytes > options_.cache_bytes - reserved_) return;
       if (job.options().max_tokens == 0 && !job.options().prompt_log_probabilities) {
@@ -118,6 +145,7 @@ class Batch {
         continue;
       }
       reserved_ += bytes;
+      sequences_ += job.options().num_beams;
       const std::size_t sample = job.begun++;
       running_.emplace_back(job, sample, job.request.ids, sample == 0 ? startOf(job) : job.prompt->clone(), weights_);
       // The first sample reads the prompt, and the others follow when it has.
@@ -170,8 +198,11 @@ class Batch {
   }
 
   void dropEnded() {
-    for (const Sequence<Scalar>& sequence : running_)
-      if (!sequence.goesOn()) reserved_ -= bytesOf(sequence.job().request);
+    for (const Sequence<Scalar>& sequence : running_) {
+      if (sequence.goesOn()) continue;
+      reserved_ -= bytesOf(sequence.job().request);
+      sequences_ -= sequence.job().options().num_beams;
+    }
     std::erase_if(running_, [](const Sequence<Scalar>& sequence) { return !sequence.goesOn(); });
   }
 
@@ -184,7 +215,8 @@ class Batch {
   std::deque<Job<Scalar>*> waiting_ = {};
   std::vector<Sequence<Scalar>> running_ = {};
   StepPlan<Scalar> plan_ = {};
-  Index reserved_ = 0;  ///< bytes that the caches of what runs can take
+  Index sequences_ = 0;  ///< that run, each beam being one
+  Index reserved_ = 0;   ///< bytes that the caches of what runs can take
 };
 
 }}}  // namespace driftless::DRIFTLESS_ABI::detail

@@ -35,7 +35,7 @@ std::vector<Generation> generateTokens(std::span<const Request> requests, const 
   for (const Request& request : requests) {
     const std::size_t first = generations.size();
     generations.resize(first + static_cast<std::size_t>(request.options.samples));
-    detail::Job<Scalar>& job = jobs.emplace_back(request);
+    detail::Job<Scalar>& job = jobs.emplace_back(detail::Job<Scalar>{request});
     if (onToken) job.onToken = [&onToken, first](std::size_t sample, int id) { return onToken(first + sample, id); };
     job.onFinish = [&, first](std::size_t sample, const Generation& generation) {
       generations[first + sample] = generation;
@@ -64,26 +64,39 @@ std::vector<Generation> generateTokens(Prompts prompts, const GenerateOptions& o
   return generateTokens(prompts, options, weights, workspace, {}, onToken, onFinish);
 }
 
+namespace detail {
+
+template <class Scalar>
+Generation generateOne(TokenIds ids, const GenerateOptions& options, const Weights<Scalar>& weights,
+                       ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
+                       const std::function<bool(int id)>& onToken) {
+  const Request request{{ids.begin(), ids.end()}, options};
+  checkOptions(options, weights.config);
+  checkChunk(Chunk<Scalar>{request.ids, &cache}, weights);
+  const std::vector<int>& held = cache.ids();
+  if (options.rules != LogitsRules() && std::find(held.begin(), held.end(), -1) != held.end())
+    raise<ArgumentError>({"expected a cache with the ids of all its positions, which rules need to know"});
+  if (options.samples != 1)
+    raise<ArgumentError>({"expected samples of 1 on a cache that goes on, got ", options.samples});
+
+  Generation result;
+  Job<Scalar> job{request};
+  if (onToken) job.onToken = [&](std::size_t, int id) { return onToken(id); };
+  job.onFinish = [&](std::size_t, const Generation& generation) { result = generation; };
+  Batch<Scalar>(weights, workspace, {}).run(job, cache);
+  if (result.finish_reason == FinishReason::error) raise<ArgumentError>({result.error});
+  return result;
+}
+
+}  // namespace detail
+
 template <FloatingScalar Scalar>
 Generation generateTokens(TokenIds ids, const GenerateOptions& options, const Weights<Scalar>& weights,
                           ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,
                           const std::function<bool(int id)>& onToken) {
-  const Request request{{ids.begin(), ids.end()}, options};
-  detail::checkOptions(options, weights.config);
-  detail::checkChunk(Chunk<Scalar>{request.ids, &cache}, weights);
-  const std::vector<int>& held = cache.ids();
-  if (options.rules != LogitsRules() && std::find(held.begin(), held.end(), -1) != held.end())
-    detail::raise<ArgumentError>({"expected a cache with the ids of all its positions, which rules need to know"});
-  if (options.samples != 1)
-    detail::raise<ArgumentError>({"expected samples of 1 on a cache that goes on, got ", options.samples});
-
-  Generation result;
-  detail::Job<Scalar> job{request};
-  if (onToken) job.onToken = [&](std::size_t, int id) { return onToken(id); };
-  job.onFinish = [&](std::size_t, const Generation& generation) { result = generation; };
-  detail::Batch<Scalar>(weights, workspace, {}).run(job, cache);
-  if (result.finish_reason == FinishReason::error) detail::raise<ArgumentError>({result.error});
-  return result;
+  if (options.num_beams > 1)
+    detail::raise<ArgumentError>({"expected num_beams of 1 on a cache that goes on, got ", options.num_beams});
+  return detail::generateOne(ids, options, weights, cache, workspace, onToken);
 }
 
 template <FloatingScalar Scalar>
@@ -91,7 +104,7 @@ Generation generateTokens(TokenIds promptIds, const GenerateOptions& options, co
                           const std::function<bool(int id)>& onToken) {
   ModelCache<Scalar> cache(weights);
   Workspace<Scalar> workspace(weights.threads);
-  return generateTokens(promptIds, options, weights, cache, workspace, onToken);
+  return detail::generateOne(promptIds, options, weights, cache, workspace, onToken);
 }
 
 }}  // namespace driftless::DRIFTLESS_ABI

@@ -9,8 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "driftless/detail/model/beams.hpp"
 #include "driftless/detail/model/draft_length.hpp"
 #include "driftless/detail/model/logits_check.hpp"
+#include "driftless/detail/model/step_plan.hpp"
 #include "driftless/detail/model/workspace.hpp"
 #include "driftless/generate.hpp"
 
@@ -35,14 +37,7 @@ struct Job {
   }
 };
 
-/// What a step is to run, and of how many ids of each chunk, its last ones, the logits are wanted.
-template <class Scalar>
-struct StepPlan {
-  std::vector<Chunk<Scalar>> chunks = {};
-  std::vector<Index> wanted = {};
-};
-
-/// One continuation on its way: its ids, and the cache that it goes on from.
+/// One continuation on its way: its ids, and the cache that it goes on from. Of a beam search, all of them.
 template <class Scalar>
 class Sequence {
  public:
@@ -63,18 +58,19 @@ class Sequence {
   }
 
   Job<Scalar>& job() const { return *job_; }
-  const ModelCache<Scalar>& cache() const { return cache_; }
+  const ModelCache<Scalar>& cache() const { return search_ ? search_->cache() : cache_; }
   ModelCache<Scalar> takeCache() { return std::move(cache_); }
   bool goesOn() const { return goes_on_; }
   std::size_t sample() const { return sample_; }
   const Generation& generation() const { return generation_; }
   /// Whether it has yet to get its first token.
-  bool isPrompt() const { return known_ == prompt_tokens_; }
+  bool isPrompt() const { return known_ == prompt_tokens_ && !search_; }
   /// How many rows of logits its part of the step has.
   Index wanted() const { return wanted_; }
 
   /// Adds to a step what it is to run next, of a prompt at most `most` ids. Returns how many ids that is.
   Index plan(Index most, StepPlan<Scalar>& plan) {
+    if (search_) return wanted_ = search_->plan(plan);
     if (!isPrompt()) draft();
     const Index held = cache_.length();
     const Index left = static_cast<Index>(ids_.size()) - held;
@@ -91,6 +87,7 @@ class Sequence {
   /// Takes the logits that were wanted: chooses the next id and, for as long as a guess proves right, the one after it.
   void advance(const MatrixView<Scalar>& logits, LogitsCheck<Scalar>& check, Step<Scalar>& step) {
     if (wanted_ == 0) return;
+    if (search_) return search(logits, check, step);
     const Index first = cache_.length() - wanted_;  // the position of the first row
     Index row = 0;
     if (scoresPrompt()) {
@@ -100,6 +97,10 @@ class Sequence {
     }
     if (isPrompt()) sharePrompt();
     if (options().max_tokens == 0) return finish(FinishReason::length);
+    if (options().num_beams > 1) {
+      search_.emplace(options(), ids_, std::move(cache_));
+      return search({logits.row(row).data(), 1, logits.cols()}, check, step);
+    }
     const Index guesses = drafted();
     Index right = 0;
     for (;; ++row, ++right) {
@@ -129,8 +130,29 @@ class Sequence {
   bool scoresPrompt() const { return isPrompt() && sample_ == 0 && options().prompt_log_probabilities; }
   Index drafted() const { return static_cast<Index>(ids_.size() - known_); }
 
-  static std::span<const Scalar> rowOf(const MatrixView<Scalar>& logits, Index row) {
-    return {logits.row(row).data(), static_cast<std::size_t>(logits.cols())};
+  void search(const MatrixView<Scalar>& logits, LogitsCheck<Scalar>& check, Step<Scalar>& step) {
+    if (const std::string fault = search_->advance(logits, check, step); !fault.empty()) {
+      finish(FinishReason::error, fault);
+      job_->finishRest(generation_);
+    } else if (!search_->goesOn()) {
+      finishSearch(search_->takeFound());
+    }
+  }
+
+  /// The best are the samples, of which this is the first.
+  void finishSearch(std::vector<Generation> found) {
+    found.resize((std::min)(found.size(), job_->samples()));
+    const std::string shortage = message({"expected ", job_->samples(), " continuations, found ", found.size(),
+                                          ": no others have a probability above zero"});
+    if (found.empty()) finish(FinishReason::error, shortage);
+    for (Generation& generation : found) {
+      if (!goes_on_) sample_ = job_->begun++;
+      goes_on_ = true;
+      told_ = 0;
+      generation_ = std::move(generation);
+      finish(generation_.finish_reason);
+    }
+    job_->finishRest({.finish_reason = FinishReason::error, .error = shortage, .prompt_scores = job_->prompt_scores});
   }
 
   /// Puts guesses after the ids that are known.
@@ -148,7 +170,7 @@ class Sequence {
 
   /// The prompt's cache goes to the other samples, but for the last position, whose logits each of them needs.
   void sharePrompt() {
-    if (sample_ > 0 || options().samples == 1) return;
+    if (sample_ > 0 || options().samples == 1 || options().num_beams > 1) return;
     job_->prompt = cache_.clone();
     job_->prompt->truncate(options().use_cache ? static_cast<Index>(prompt_tokens_) - 1 : 0);
   }
@@ -241,6 +263,7 @@ class Sequence {
   Drafter drafter_;
   DraftLength draft_length_ = {};
   std::optional<StopStrings> stop_strings_ = {};
+  std::optional<BeamSearch<Scalar>> search_ = {};  ///< once it has begun, it has the cache
   Generation generation_ = {};
   std::size_t told_ = 0;  ///< ids that the callback has seen
   Index wanted_ = 0;      ///< logits in the step under way
