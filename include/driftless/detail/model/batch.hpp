@@ -100,8 +100,13 @@ class Batch {
     job.finishRest({.finish_reason = FinishReason::cancelled});
   }
 
-  /// Ends everything that runs with an error.
+  /// Ends everything that runs with an error, or what was to begin if nothing does.
   void fail(const std::string& error) {
+    if (running_.empty() && !waiting_.empty()) {
+      Job<Scalar>& job = *waiting_.front();
+      waiting_.pop_front();
+      return job.finishRest({.finish_reason = FinishReason::error, .error = error});
+    }
     for (Sequence<Scalar>& sequence : running_) {
       sequence.finish(FinishReason::error, error);
       Job<Scalar>& job = sequence.job();
@@ -144,10 +149,11 @@ class Batch {
         job.finishRest({});
         continue;
       }
+      const std::size_t sample = job.begun;
+      running_.emplace_back(job, sample, job.request.ids, sample == 0 ? startOf(job) : job.prompt->clone(), weights_);
+      ++job.begun;
       reserved_ += bytes;
       sequences_ += job.options().num_beams;
-      const std::size_t sample = job.begun++;
-      running_.emplace_back(job, sample, job.request.ids, sample == 0 ? startOf(job) : job.prompt->clone(), weights_);
       // The first sample reads the prompt, and the others follow when it has.
       if (sample > 0 && job.begun < job.samples()) continue;
       if (sample > 0) job.prompt.reset();
