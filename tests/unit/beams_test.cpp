@@ -358,12 +358,12 @@ TEST_CASE("beams: a batch that fails or is cancelled tells of every continuation
         const Request other{{2}, {.max_tokens = 100}};  // so that the request's prompt is read 3 rows a step
         detail::Job<float> job{request}, other_job{other};
         std::vector<int> ended(3, 0);
-        job.onFinish = [&](std::size_t sample, const Generation& generation) {
+        job.on_finish = [&](std::size_t sample, const Generation& generation) {
           ++ended[sample];
           CHECK(generation.finish_reason == (is_cancelled ? FinishReason::cancelled : FinishReason::error));
           if (!is_cancelled) CHECK(generation.error == "no memory");
         };
-        other_job.onFinish = [](std::size_t, const Generation&) {};
+        other_job.on_finish = [](std::size_t, const Generation&) {};
         if (steps > 0) batch.add(other_job);
         if (steps > 0) batch.step();
         batch.add(job);
@@ -413,7 +413,7 @@ TEST_CASE("beams: the caches of beams that are given up are given back") {
   detail::Batch<float> batch(wide, workspace, {});
   detail::Job<float> job{request};
   std::size_t ended = 0;
-  job.onFinish = [&](std::size_t, const Generation&) { ++ended; };
+  job.on_finish = [&](std::size_t, const Generation&) { ++ended; };
   const Index before = bytesInUse();
   batch.add(job);
   Index most = 0;

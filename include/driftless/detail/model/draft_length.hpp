@@ -6,10 +6,10 @@
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
-/// How many tokens are worth guessing, by how the last guesses did. Where a step waits for memory, as at the 124M shape,
-/// verifying four of them makes it 8 % longer, and ten of them twice as long: so few are tried until they prove right.
-/// Where a step computes, every guess costs as much as a token: so there are pauses while the first proves wrong again
-/// and again.
+/// How many tokens are worth guessing, by how the last guesses did. Where a step waits for memory, as at the 124M
+/// shape, verifying four of them makes it 8 % longer, and ten of them twice as long: so few are tried until they prove
+/// right. Where a step computes, every guess costs as much as a token: so there are pauses while the first proves wrong
+/// again and again.
 class DraftLength {
  public:
   /// For the next step, of at most `most`.

@@ -25,10 +25,10 @@ void checkLogits(const std::type_identity_t<Eigen::Ref<const RowVector<Scalar>>>
 
 template <FloatingScalar Scalar>
 std::vector<Generation> generateTokens(std::span<const Request> requests, const Weights<Scalar>& weights,
-                                       Workspace<Scalar>& workspace, const BatchOptions& options,
-                                       const OnToken& onToken, const OnFinish& onFinish) {
-  detail::Batch<Scalar> batch(weights, workspace, options);
-  for (const Request& request : requests) batch.check(request);
+                                       Workspace<Scalar>& workspace, const BatchOptions& batch, const OnToken& onToken,
+                                       const OnFinish& onFinish) {
+  detail::Batch<Scalar> running(weights, workspace, batch);
+  for (const Request& request : requests) running.check(request);
 
   std::vector<Generation> generations;
   std::deque<detail::Job<Scalar>> jobs;
@@ -36,14 +36,14 @@ std::vector<Generation> generateTokens(std::span<const Request> requests, const 
     const std::size_t first = generations.size();
     generations.resize(first + static_cast<std::size_t>(request.options.samples));
     detail::Job<Scalar>& job = jobs.emplace_back(detail::Job<Scalar>{request});
-    if (onToken) job.onToken = [&onToken, first](std::size_t sample, int id) { return onToken(first + sample, id); };
-    job.onFinish = [&, first](std::size_t sample, const Generation& generation) {
+    if (onToken) job.on_token = [&onToken, first](std::size_t sample, int id) { return onToken(first + sample, id); };
+    job.on_finish = [&, first](std::size_t sample, const Generation& generation) {
       generations[first + sample] = generation;
       if (onFinish) onFinish(first + sample, generation);
     };
-    batch.add(job);
+    running.add(job);
   }
-  while (batch.step()) {
+  while (running.step()) {
   }
   return generations;
 }
@@ -81,8 +81,8 @@ Generation generateOne(TokenIds ids, const GenerateOptions& options, const Weigh
 
   Generation result;
   Job<Scalar> job{request};
-  if (onToken) job.onToken = [&](std::size_t, int id) { return onToken(id); };
-  job.onFinish = [&](std::size_t, const Generation& generation) { result = generation; };
+  if (onToken) job.on_token = [&](std::size_t, int id) { return onToken(id); };
+  job.on_finish = [&](std::size_t, const Generation& generation) { result = generation; };
   Batch<Scalar>(weights, workspace, {}).run(job, cache);
   if (result.finish_reason == FinishReason::error) raise<ArgumentError>({result.error});
   return result;

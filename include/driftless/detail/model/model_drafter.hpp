@@ -20,7 +20,7 @@ class ModelDrafter {
       : weights_(&weights), cache_(weights), workspace_(weights.threads) {}
   ModelDrafter(const ModelDrafter& other)
       : weights_(other.weights_), cache_(other.cache_.clone()), workspace_(weights_->threads) {}
-  ModelDrafter(ModelDrafter&&) = default;
+  ModelDrafter(ModelDrafter&&) noexcept = default;
 
   std::vector<int> operator()(TokenIds ids, Index most) {
     const std::vector<int>& held = cache_.ids();

@@ -44,10 +44,10 @@ class SchedulerThread {
     const Id id = next_id_++;
     Entry& added = *entry;
     if (onToken)
-      added.job.onToken = [id, onToken = std::move(onToken)](std::size_t sample, int token) {
+      added.job.on_token = [id, onToken = std::move(onToken)](std::size_t sample, int token) {
         return onToken(id, sample, token);
       };
-    added.job.onFinish = [this, id, &added](std::size_t sample, const Generation& generation) {
+    added.job.on_finish = [this, id, &added](std::size_t sample, const Generation& generation) {
       added.generations[sample] = generation;
       if (++added.ended == added.generations.size()) ended_.push_back(id);
     };
@@ -74,10 +74,10 @@ class SchedulerThread {
   /// A request until its result has been told.
   struct Entry {
     Entry(Request its_request, OnResult its_callback)
-        : request(std::move(its_request)), onResult(std::move(its_callback)), generations(job.samples()) {}
+        : request(std::move(its_request)), on_result(std::move(its_callback)), generations(job.samples()) {}
 
     Request request;
-    OnResult onResult;
+    OnResult on_result;
     Job<Scalar> job{request};
     std::vector<Generation> generations;
     std::size_t ended = 0;
@@ -130,7 +130,7 @@ class SchedulerThread {
         const std::lock_guard lock(mutex_);
         entry = std::move(entries_.at(id));
       }
-      entry->onResult(id, std::move(entry->generations));
+      entry->on_result(id, std::move(entry->generations));
       const std::lock_guard lock(mutex_);
       entries_.erase(id);
       is_changed_.notify_all();

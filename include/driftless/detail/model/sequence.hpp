@@ -22,9 +22,9 @@ namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 template <class Scalar>
 struct Job {
   const Request& request;
-  std::function<bool(std::size_t sample, int id)> onToken = {};              ///< may be empty
-  std::function<void(std::size_t sample, const Generation&)> onFinish = {};  ///< once for each
-  std::size_t begun = 0;                                                     ///< samples that have
+  std::function<bool(std::size_t sample, int id)> on_token = {};              ///< may be empty
+  std::function<void(std::size_t sample, const Generation&)> on_finish = {};  ///< once for each
+  std::size_t begun = 0;                                                      ///< samples that have
   std::optional<ModelCache<Scalar>> prompt = {};  ///< all of the prompt but its last token, once one has read it
   std::vector<TokenScore> prompt_scores = {};     ///< by the sample that has
 
@@ -33,7 +33,7 @@ struct Job {
 
   /// The result of all samples that have not begun.
   void finishRest(const Generation& generation) {
-    while (begun < samples()) onFinish(begun++, generation);
+    while (begun < samples()) on_finish(begun++, generation);
   }
 };
 
@@ -122,7 +122,7 @@ class Sequence {
     generation_.error = std::move(error);
     if (!tell(generation_.output_ids.size())) generation_.finish_reason = FinishReason::callback;
     generation_.prompt_scores = job_->prompt_scores;
-    job_->onFinish(sample_, generation_);
+    job_->on_finish(sample_, generation_);
   }
 
  private:
@@ -242,7 +242,7 @@ class Sequence {
   /// Lets the callback see the output's ids up to there. If it refuses one, that is the last of the output.
   bool tell(std::size_t end) {
     for (; told_ < end; ++told_)
-      if (job_->onToken && !job_->onToken(sample_, generation_.output_ids[told_])) {
+      if (job_->on_token && !job_->on_token(sample_, generation_.output_ids[told_])) {
         generation_.output_ids.resize(++told_);
         keepScores(told_);
         return false;
