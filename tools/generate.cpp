@@ -163,10 +163,8 @@ void writeSamples(const GenerateCommand& command, Generator& generator) {
 
 /// What a generation that has ended goes on with: the last id again, whose position the cache gives up.
 std::vector<int> takeBackLast(ModelCache<float>& cache, const std::string& path) {
-  if (cache.length() == 0 || cache.ids().back() < 0)
-    throw ArgumentError("--load-cache: " + path + ": expected " +
-                        (cache.length() == 0 ? "a prompt, as the cache is empty" : "a cache whose last id is known") +
-                        ", got no prompt");
+  if (cache.length() == 0)
+    throw ArgumentError("--load-cache: " + path + ": expected a prompt to go on with, as the cache is empty, got none");
   const int last = cache.ids().back();
   cache.truncate(cache.length() - 1);
   return {last};
