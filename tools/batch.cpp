@@ -280,7 +280,7 @@ std::string BatchCommand::run() const {
 
   const Weights<float> weights = loadWeights(openModel(model), loadOptions(model));
   ModelTokenizer tokenizer(model.path);
-  const GenerateOptions defaults = generateOptions(generation, model.path, tokenizer);
+  const GenerateOptions defaults = generateOptions(generation, model, weights, tokenizer);
   const Tokenizer* const decoder = findForJson(tokenizer);
   if (file.size() > resumption.bytes) file.truncate(resumption.bytes);
 
@@ -300,13 +300,8 @@ std::string BatchCommand::run() const {
                                                                      const std::vector<Generation>& generations) {
         // The job has ended by an error, and the scheduler with it.
         if (std::ranges::count(generations, FinishReason::cancelled, &Generation::finish_reason) > 0) return;
-        std::size_t tokens = 0;
-        std::string error;
-        for (const Generation& one : generations) {
-          tokens += one.output_ids.size();
-          if (error.empty()) error = one.error;
-        }
-        writer.finish(number, tokens, error, [&] { return resultLine(id, request, generations, decoder); });
+        writer.finish(number, countTokens(generations), firstError(generations),
+                      [&] { return resultLine(id, request, generations, decoder); });
       });
     } catch (const Error& error) {
       writer.finish(number, 0, error.what(), [&] { return errorLine(id, error.what()); });

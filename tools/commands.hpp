@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "driftless/config.hpp"
+#include "driftless/generate.hpp"
 
 /// The subcommands: what the arguments of each say, which main.cpp fills in, and the function that does it, in the file
 /// of the command's name. One that fails throws.
@@ -43,12 +44,10 @@ struct Prompt {
 
 /// How prompts are continued.
 struct GenerationFlags {
-  int max_tokens = 100;
+  GenerateOptions options = {};  ///< what needs neither the model nor its tokenizer
   bool stops_at_eos = false;
-  double temperature = 0;
-  int top_k = 0;
-  double top_p = 1;
-  std::uint64_t seed = 0;
+  std::optional<Index> prompt_lookup_tokens;
+  std::optional<std::string> draft_model;
 };
 
 struct GenerateCommand {
@@ -57,8 +56,9 @@ struct GenerateCommand {
   std::optional<std::string> prompts;  ///< a file of them
   std::size_t batch = 16;              ///< prompts that run together
   GenerationFlags generation;
-  std::optional<std::string> output;  ///< text, or JSON for a file of prompts, if absent
-  bool recomputes = false;
+  std::optional<std::string> output;      ///< text, or JSON for a file of prompts, if absent
+  std::optional<std::string> load_cache;  ///< a file with the cache to go on from
+  std::optional<std::string> save_cache;  ///< a file for the cache as it is in the end
 
   void run() const;
 };

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <exception>
 #include <iostream>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <new>
@@ -20,7 +21,10 @@
 #include "commands.hpp"
 #include "driftless/config.hpp"
 #include "driftless/error.hpp"
+#include "driftless/generate.hpp"
 #include "driftless/version.hpp"
+#include "prompts.hpp"
+#include "requests.hpp"
 #include "streams.hpp"
 
 // All arguments that the program takes, and what becomes of errors.
@@ -62,21 +66,37 @@ CLI::Option* addWholeNumber(CLI::App& command, const std::string& name, Value& v
   return addNumber(command, name, value, least, most, expected, description);
 }
 
-/// CLI11 drops an argument `++`, which it takes for the end of a subcommand. With a zero byte, which no argument can
-/// have, it is an argument like others.
-const std::string kPlusPlus = "++";
-const std::string kMarkedPlusPlus = kPlusPlus + '\0';
+/// CLI11 drops an argument `++`, which it takes for the end of a subcommand, and takes `[a,b]` for a list. With a zero
+/// byte, which no argument can have, at their end they are arguments like others.
+std::string marked(std::string argument) {
+  if (argument == "++" || (argument.starts_with('[') && argument.ends_with(']'))) argument += '\0';
+  return argument;
+}
 
-/// A text without a default. CLI11 itself would take an empty one for none.
-CLI::Option* addText(CLI::App& command, const std::string& name, std::optional<std::string>& value,
-                     const std::string& description) {
+std::string unmarked(std::string argument) {
+  if (argument.ends_with('\0')) argument.pop_back();
+  return argument;
+}
+
+/// A text. CLI11 itself would take an empty one for none.
+template <class Value>
+CLI::Option* addText(CLI::App& command, const std::string& name, Value& value, const std::string& description) {
   return command.add_option_function<std::string>(
-      name, [&value](const std::string& text) { value = text == kMarkedPlusPlus ? kPlusPlus : text; }, description);
+      name, [&value](const std::string& text) { value = unmarked(text); }, description);
+}
+
+/// Texts, one each time that the option is given. Positional ones may follow each other.
+CLI::Option* addTexts(CLI::App& command, const std::string& name, std::vector<std::string>& texts,
+                      const std::string& description) {
+  const auto set = [&texts](const std::vector<std::string>& values) {
+    std::ranges::transform(values, std::back_inserter(texts), unmarked);
+  };
+  return command.add_option_function<std::vector<std::string>>(name, set, description)
+      ->allow_extra_args(!name.starts_with('-'));
 }
 
 CLI::Option* addModel(CLI::App& command, std::string& path) {
-  return command
-      .add_option("-m,--model", path, "A Hugging Face directory, or a .safetensors file beside its config.json")
+  return addText(command, "-m,--model", path, "A Hugging Face directory, or a .safetensors file beside its config.json")
       ->type_name("DIR")
       ->default_str("that of the program");
 }
@@ -126,19 +146,111 @@ void addPrompt(CLI::App& command, Prompt& prompt) {
       ->excludes(text);
 }
 
-void addGenerationFlags(CLI::App& command, GenerationFlags& flags) {
-  addWholeNumber(command, "-n,--max-tokens", flags.max_tokens, 0, "Tokens to generate at most");
-  command.add_flag("--stop-at-eos", flags.stops_at_eos,
-                   "Stop before an eos_token_id of generation_config.json or config.json, or else <|endoftext|>");
-  addNumber(command, "--temperature", flags.temperature, 0.0, std::numeric_limits<double>::max(),
+CLI::Option* addIds(CLI::App& command, const std::string& name, std::vector<int>& ids, const std::string& description) {
+  const auto set = [&ids, name](const std::string& text) { ids = parseIds(name, text); };
+  return command.add_option_function<std::string>(name, set, description)->type_name("IDS");
+}
+
+CLI::Option* addRealNumber(CLI::App& command, const std::string& name, double& value, const std::string& description) {
+  constexpr double kMost = std::numeric_limits<double>::max();
+  return addNumber(command, name, value, -kMost, kMost, "a number", description)->type_name("X");
+}
+
+/// A share of what there is, not 0.
+CLI::Option* addShare(CLI::App& command, const std::string& name, double& value, const std::string& description) {
+  return addNumber(command, name, value, std::numeric_limits<double>::min(), 1.0, "a number above 0 and up to 1",
+                   description)
+      ->type_name("P");
+}
+
+/// ID+BIAS or ID-BIAS.
+std::optional<LogitBias> parseBias(const std::string& text) {
+  const std::size_t sign = std::min(text.find_first_of("+-"), text.size());
+  const auto id = parseNumber<int>(text.substr(0, sign));
+  const auto amount = parseNumber<double>(text.substr(std::min(sign + 1, text.size())));
+  if (!id || !amount || !(*amount >= 0)) return std::nullopt;
+  return LogitBias{*id, text[sign] == '-' ? -*amount : *amount};
+}
+
+void addLogitBias(CLI::App& command, std::vector<LogitBias>& biases) {
+  const auto set = [&biases](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) biases.push_back(*parseBias(text));
+  };
+  const auto check = [](const std::string& text) -> std::string {
+    return parseBias(text) ? "" : "expected a token id with what is added to its logit, such as 11-1.5, got " + text;
+  };
+  command
+      .add_option_function<std::vector<std::string>>(
+          "-l,--logit-bias", set, "Add to the logit of a token, such as 11+2 or 11-1.5; can be given several times")
+      ->type_name("ID+X")
+      ->allow_extra_args(false)
+      ->check(check);
+}
+
+/// What changes the choice of a token, in the order in which it does.
+void addChoiceFlags(CLI::App& command, GenerateOptions& options) {
+  addLogitBias(command, options.rules.logit_bias);
+  addNumber(command, "--repetition-penalty,--repeat-penalty", options.rules.repetition_penalty,
+            std::numeric_limits<double>::min(), std::numeric_limits<double>::max(), "a number above 0",
+            "Above 1, tokens that occur in the prompt or the output become less likely; 1 changes nothing")
+      ->type_name("X");
+  addRealNumber(command, "--frequency-penalty", options.rules.frequency_penalty,
+                "Subtract this from a token's logit as often as the output has the token");
+  addRealNumber(command, "--presence-penalty", options.rules.presence_penalty,
+                "Subtract this once if the output has the token");
+  addWholeNumber(command, "--no-repeat-ngram-size", options.rules.no_repeat_ngram_size, Index{0},
+                 "No run of N tokens comes up twice; 0: any may");
+  addIds(command, "--suppress-tokens", options.rules.suppress_tokens, "Token ids that are never chosen, such as 1,2");
+  Sampling& sampling = options.sampling;
+  addNumber(command, "--temperature", sampling.temperature, 0.0, std::numeric_limits<double>::max(),
             "a number of 0 or more", "0 takes the likeliest token; above, one is drawn, the more freely the higher")
       ->type_name("X");
-  addWholeNumber(command, "--top-k", flags.top_k, 0, "Draw from the K likeliest tokens only; 0: from all")
+  addWholeNumber(command, "--top-k", sampling.top_k, 0, "Draw from the K likeliest tokens only; 0: from all")
       ->type_name("K");
-  addNumber(command, "--top-p", flags.top_p, std::numeric_limits<double>::min(), 1.0, "a number above 0 and up to 1",
-            "Draw from the likeliest tokens up to a total probability of P only")
+  addShare(command, "--top-p", sampling.top_p, "Draw from the likeliest tokens up to a total probability of P only");
+  addNumber(command, "--min-p", sampling.min_p, 0.0, 1.0, "a number from 0 to 1",
+            "Draw from tokens at least P times as likely as the likeliest only")
       ->type_name("P");
-  addWholeNumber(command, "--seed", flags.seed, std::uint64_t{0}, "The same seed draws the same tokens everywhere");
+  addShare(command, "--typical-p,--typical", sampling.typical_p,
+           "Draw from the most typical tokens up to a total probability of P only");
+  addWholeNumber(command, "--seed", sampling.seed, std::uint64_t{0}, "The same seed draws the same tokens everywhere");
+}
+
+void addGenerationFlags(CLI::App& command, GenerationFlags& flags) {
+  GenerateOptions& options = flags.options;
+  addWholeNumber(command, "-n,--max-tokens", options.max_tokens, Index{0}, "Tokens to generate at most");
+  addWholeNumber(command, "--min-tokens", options.min_tokens, Index{0}, "Do not stop before so many");
+  addTexts(command, "--stop", options.stop_strings, "End the text before this; can be given several times")
+      ->type_name("TEXT");
+  addIds(command, "--stop-ids", options.stop_ids, "Stop before any of these token ids, such as 1,2");
+  command.add_flag("--stop-at-eos", flags.stops_at_eos,
+                   "Stop before an eos_token_id of generation_config.json or config.json, or else <|endoftext|>");
+  addWholeNumber(command, "--samples", options.samples, Index{1},
+                 "Continuations of each prompt; the i-th draws with seed + i, i from 0; of a beam search, the best N",
+                 kMostSamples);
+  addWholeNumber(command, "--num-beams", options.num_beams, Index{1},
+                 "Search for the likeliest continuation as a whole, with N of them at a time; 1 does not");
+  addRealNumber(command, "--length-penalty", options.length_penalty,
+                "Its log-probability is divided by its length to this power: above 0, longer ones win more easily");
+  command.add_flag("--early-stopping", options.early_stopping,
+                   "End the search as soon as there are as many that have stopped as beams");
+  addWholeNumber(command, "--logprobs", options.log_probabilities, Index{0},
+                 "Add each token's log-probability to the JSON, and the N likeliest tokens in its place");
+  command.add_flag("--prompt-logprobs", options.prompt_log_probabilities,
+                   "Add those of the prompt's tokens to the JSON");
+  CLI::Option* lookup = addWholeNumber(
+      command, "--prompt-lookup-num-tokens", flags.prompt_lookup_tokens, Index{1},
+      "Guess up to N tokens at a time from earlier text: the same output, sooner if it repeats what was there");
+  addText(command, "--model-draft", flags.draft_model,
+          "Guess tokens by a smaller model of the same vocabulary: the same output, often sooner")
+      ->type_name("DIR")
+      ->excludes(lookup);
+
+  CLI::OptionDefaults& defaults = *command.option_defaults();
+  const std::string group = defaults.get_group();
+  defaults.group("How a token is chosen; what is given applies in this order");
+  addChoiceFlags(command, options);
+  defaults.group(group);
 }
 
 void addGenerate(CLI::App& app) {
@@ -165,11 +277,24 @@ void addGenerate(CLI::App& app) {
   addText(*command, "--output", options->output, "What to write: the continuation's text as it comes, its ids, or JSON")
       ->default_str("text")
       ->check(CLI::IsMember({"text", "ids", "json"}));
-  command->add_flag("--no-cache", options->recomputes, "Recompute everything for every token, to see the difference");
+  command->add_flag("!--no-cache", options->generation.options.use_cache,
+                    "Recompute everything for every token, to see the difference");
+  addText(*command, "--save-cache", options->save_cache,
+          "Write the cache to FILE when all is generated, for --load-cache: it holds prompt and output (if the context "
+          "is full, all but the last token)")
+      ->type_name("FILE");
+  addText(*command, "--load-cache", options->load_cache,
+          "Go on from a cache that the same model saved: with a prompt, which becomes tokens by itself, or, without "
+          "one, where the text ended, as if it had not been interrupted. The seed begins anew, and --stop, "
+          "--min-tokens, --presence-penalty and --frequency-penalty look at what is generated from there on")
+      ->type_name("FILE")
+      ->excludes(command->get_option("--cache"));
   command->callback([=] {
     // Elsewhere such options turn sampling on.
-    for (const char* option : {"--top-k", "--top-p", "--seed"})
-      if (command->count(option) > 0 && command->count("--temperature") == 0)
+    const bool searches = command->count("--num-beams") > 0;
+    for (const char* option : {"--top-k", "--top-p", "--min-p", "--typical-p", "--seed", "--samples"})
+      if (command->count(option) > 0 && command->count("--temperature") == 0 &&
+          !(searches && option == std::string_view("--samples")))
         throw ArgumentError(std::string(option) +
                             " has no effect at temperature 0, which takes the likeliest token: expected --temperature "
                             "too, such as --temperature 0.8");
@@ -189,21 +314,21 @@ void addBatch(CLI::App& app, int& status) {
   command->footer(
       "A request has prompt, a text, or ids; an id, a string or a number, which is the number of its line, from 1, if "
       "absent; and what differs from the options here: max_tokens, min_tokens, stop (a text or a list of them), "
-      "stop_ids (besides those of --stop-at-eos), temperature, top_k, top_p, min_p, typical_p, seed, n (samples), "
+      "stop_ids (besides those of --stop-ids and --stop-at-eos), temperature, top_k, top_p, min_p, typical_p, seed, n "
+      "(samples), "
       "repetition_penalty, presence_penalty, frequency_penalty, logit_bias ({\"11\": -1.5}), suppress_tokens, "
       "no_repeat_ngram_size, logprobs (how many of the likeliest tokens besides the chosen one), prompt_logprobs, "
-      "prompt_lookup_num_tokens. Its result has id, text, ids, finish_reason and usage; choices in their place if n is "
+      "prompt_lookup_num_tokens, num_beams, length_penalty, early_stopping. Its result has id, text, ids, "
+      "finish_reason and usage; choices in their place if n is "
       "more than 1; or id and error if something is wrong with the request: the others go on. Empty lines are skipped, "
       "and counted. A result depends on the model and its request alone, and so does the file, byte for byte. A job "
       "that was killed goes on with --resume, and ends with the same file. Exit status: 1 if requests failed; 2 if the "
       "job itself could not go on.");
   auto options = std::make_shared<BatchCommand>();
-  command->add_option("IN", options->input, "The file of requests; - takes standard input")
-      ->required()
-      ->type_name("IN");
-  command->add_option("-o,--output", options->output, "The file to write the results to; - for standard output")
+  addText(*command, "IN", options->input, "The file of requests; - takes standard input")->required()->type_name("IN");
+  addText(*command, "-o,--output", options->output, "The file to write the results to; - for standard output")
       ->type_name("OUT")
-      ->capture_default_str();
+      ->default_str(options->output);
   CLI::Option* resume =
       command->add_flag("--resume", options->resumes,
                         "Keep the complete lines of OUT, which must be results of this IN, and add what is missing");
@@ -279,13 +404,7 @@ void addRank(CLI::App& app) {
       "share is the candidate's probability among all of them, by the sum.");
   auto options = std::make_shared<RankCommand>();
   addPrompt(*command, options->prompt);
-  CLI::Option* candidates = command->add_option_function<std::vector<std::string>>(
-      "CANDIDATE",
-      [options](std::vector<std::string> texts) {
-        std::ranges::replace(texts, kMarkedPlusPlus, kPlusPlus);
-        options->candidates = std::move(texts);
-      },
-      "Texts that may follow the prompt");
+  CLI::Option* candidates = addTexts(*command, "CANDIDATE", options->candidates, "Texts that may follow the prompt");
   addText(
       *command, "--candidates", options->candidates_file,
       "A file of them, - for standard input: one text per line, or one JSON object per line, {\"text\": \"text\"} or "
@@ -406,7 +525,7 @@ int run(int argc, char** argv) {
   addInfo(app);
   try {
     std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
-    std::ranges::replace(arguments, kPlusPlus, kMarkedPlusPlus);
+    std::ranges::transform(arguments, arguments.begin(), marked);
     std::ranges::reverse(arguments);  // as CLI11 takes them
     app.parse(std::move(arguments));
     if (app.get_subcommands().empty()) throw CLI::RequiredError("A subcommand");

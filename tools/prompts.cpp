@@ -99,16 +99,20 @@ void forEachLine(const std::string& path, const std::string& what,
 }  // namespace
 
 std::vector<int> parseIds(const std::string& option, const std::string& text) {
-  const std::string input = text == "-" ? readInput() : text;
-  const std::string list(text == "-" ? detail::skipByteOrderMark(input, kInputName) : input);
   try {
-    const std::string json = "[" + list + "]";
+    const std::string json = "[" + text + "]";
     const detail::JsonDocument document(json, option, kJsonDepth);
     if (const auto ids = idsOf(detail::JsonValue(document))) return *ids;
   } catch (const FileError&) {  // no JSON: the message for other lists will do
   }
   throw ArgumentError(option + ": expected token ids separated by commas, such as 1,2,3, each from 0 to " +
-                      std::to_string(kLargestId) + ", got " + detail::quotedName(list));
+                      std::to_string(kLargestId) + ", got " + detail::quotedName(text));
+}
+
+std::vector<int> readIds(const std::string& option, const std::string& text) {
+  if (text != "-") return parseIds(option, text);
+  const std::string input = readInput();
+  return parseIds(option, std::string(detail::skipByteOrderMark(input, kInputName)));
 }
 
 std::string idsText(const std::vector<int>& ids) {
@@ -118,7 +122,7 @@ std::string idsText(const std::vector<int>& ids) {
 }
 
 std::vector<int> encodePrompt(const Prompt& prompt, ModelTokenizer& tokenizer) {
-  if (prompt.ids) return parseIds("--ids", *prompt.ids);
+  if (prompt.ids) return readIds("--ids", *prompt.ids);
   if (!prompt.text) throw ArgumentError("expected a prompt: text, - for standard input, or --ids");
   const Tokenizer& encoder = tokenizer.require("expected the prompt as token ids, --ids 1,2,3, got text");
   if (*prompt.text != "-") return encoder.encode(*prompt.text);

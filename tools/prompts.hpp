@@ -9,9 +9,10 @@
 
 namespace driftless::cli {
 
-/// Token ids from an option's value: separated by commas, or `-` for those on standard input. Throws ArgumentError that
-/// names the option.
+/// Token ids from an option's value: separated by commas. Throws ArgumentError that names the option.
 std::vector<int> parseIds(const std::string& option, const std::string& text);
+/// The same, or `-` for those on standard input.
+std::vector<int> readIds(const std::string& option, const std::string& text);
 std::string idsText(const std::vector<int>& ids);
 
 /// The prompt's ids. Throws ArgumentError if it is missing, or is text and there is no tokenizer. Text on standard

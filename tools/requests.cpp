@@ -1,9 +1,11 @@
 #include "requests.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <memory>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -16,9 +18,6 @@ namespace driftless::cli {
 namespace {
 
 constexpr std::size_t kRequestDepth = 8;
-
-/// A request's samples are written together, and are all in memory until then.
-constexpr Index kMostSamples = 4096;
 
 using detail::JsonKind;
 using detail::JsonValue;
@@ -35,6 +34,11 @@ double realNumber(const JsonValue& value) {
   const std::optional<double> number = value.number();
   if (!number) value.fail("a number");
   return *number;
+}
+
+bool trueOrFalse(const JsonValue& value) {
+  if (!value.is(JsonKind::boolean)) value.fail("true or false");
+  return value.isTrue();
 }
 
 std::vector<int> idList(const JsonValue& value) {
@@ -74,7 +78,7 @@ const std::map<std::string_view, SetOption> kOptions = {
     {"stop", [](const JsonValue& value, auto& options) { options.stop_strings = stringOrStrings(value); }},
     {"stop_ids",
      [](const JsonValue& value, auto& options) {
-       for (const int id : idList(value)) options.stop_ids.push_back(id);  // after those of --stop-at-eos
+       for (const int id : idList(value)) options.stop_ids.push_back(id);  // after those of the options
      }},
     {"temperature", [](const JsonValue& value, auto& options) { options.sampling.temperature = realNumber(value); }},
     {"top_k", [](const JsonValue& value, auto& options) { options.sampling.top_k = wholeNumber<int>(value); }},
@@ -95,10 +99,10 @@ const std::map<std::string_view, SetOption> kOptions = {
      [](const JsonValue& value, auto& options) { options.rules.no_repeat_ngram_size = wholeNumber<Index>(value); }},
     {"logprobs", [](const JsonValue& value, auto& options) { options.log_probabilities = wholeNumber<Index>(value); }},
     {"prompt_logprobs",
-     [](const JsonValue& value, auto& options) {
-       if (!value.is(JsonKind::boolean)) value.fail("true or false");
-       options.prompt_log_probabilities = value.isTrue();
-     }},
+     [](const JsonValue& value, auto& options) { options.prompt_log_probabilities = trueOrFalse(value); }},
+    {"num_beams", [](const JsonValue& value, auto& options) { options.num_beams = wholeNumber<Index>(value, 1); }},
+    {"length_penalty", [](const JsonValue& value, auto& options) { options.length_penalty = realNumber(value); }},
+    {"early_stopping", [](const JsonValue& value, auto& options) { options.early_stopping = trueOrFalse(value); }},
     {"prompt_lookup_num_tokens",
      [](const JsonValue& value, auto& options) {
        options.draft_tokens = wholeNumber<Index>(value);
@@ -119,16 +123,50 @@ std::vector<int> endOfTextIds(const std::string& model, ModelTokenizer& tokenize
   return ids;
 }
 
+/// The first id that does not stand for the same bytes in both.
+std::optional<int> firstDifference(const Tokenizer& one, const Tokenizer& other) {
+  for (int id = 0; id < std::max(one.vocabSize(), other.vocabSize()); ++id)
+    if (one.has(id) != other.has(id) || (one.has(id) && one.tokenBytes(id) != other.tokenBytes(id))) return id;
+  return std::nullopt;
+}
+
+/// A drafter that owns its model, which is stored and computed as the one whose tokens it guesses.
+Drafter loadDraftModel(const std::string& path, ModelOptions model, const Weights<float>& weights,
+                       ModelTokenizer& tokenizer) {
+  model.path = path;
+  LoadOptions options = loadOptions(model);
+  options.threads = weights.threads;
+  const auto draft = std::make_shared<const Weights<float>>(loadWeights(openModel(model), options));
+  const std::string expected = "--model-draft: " + path + ": expected the vocabulary of the model, ";
+  if (draft->config.vocab_size != weights.config.vocab_size)
+    throw ArgumentError(expected + "a vocab_size of " + std::to_string(weights.config.vocab_size) + ", found " +
+                        std::to_string(draft->config.vocab_size));
+  ModelTokenizer draft_tokenizer(path);
+  if (tokenizer.find() != nullptr && draft_tokenizer.find() != nullptr)
+    if (const std::optional<int> id = firstDifference(*tokenizer.find(), *draft_tokenizer.find()))
+      throw ArgumentError(expected + "found a tokenizer with another token " + std::to_string(*id));
+  return [draft, drafter = draftModel(*draft)](TokenIds ids, Index most) mutable { return drafter(ids, most); };
+}
+
 }  // namespace
 
-GenerateOptions generateOptions(const GenerationFlags& flags, const std::string& model, ModelTokenizer& tokenizer) {
-  GenerateOptions options;
-  options.max_tokens = flags.max_tokens;
-  if (flags.stops_at_eos) options.stop_ids = endOfTextIds(model, tokenizer);
-  options.sampling.temperature = flags.temperature;
-  options.sampling.top_k = flags.top_k;
-  options.sampling.top_p = flags.top_p;
-  options.sampling.seed = flags.seed;
+GenerateOptions generateOptions(const GenerationFlags& flags, const ModelOptions& model, const Weights<float>& weights,
+                                ModelTokenizer& tokenizer) {
+  GenerateOptions options = flags.options;
+  if (flags.stops_at_eos)
+    for (const int id : endOfTextIds(model.path, tokenizer)) options.stop_ids.push_back(id);
+  if (!options.stop_strings.empty()) options.tokenizer = &tokenizer.require("expected --stop-ids, got --stop");
+  if (flags.prompt_lookup_tokens) {
+    options.draft_tokens = *flags.prompt_lookup_tokens;
+    options.drafter = promptLookup();
+  }
+  if (flags.draft_model) options.drafter = loadDraftModel(*flags.draft_model, model, weights, tokenizer);
+
+  GenerateOptions nothing = options;  // which checks the options, and runs no step
+  nothing.max_tokens = 0;
+  nothing.prompt_log_probabilities = false;
+  const std::vector<std::vector<int>> prompts = {{0}};
+  generateTokens(prompts, nothing, weights);
   return options;
 }
 

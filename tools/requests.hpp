@@ -13,9 +13,14 @@
 
 namespace driftless::cli {
 
-/// What the options say, for the library. Throws ArgumentError if the text of `model` is to end, and nothing says
-/// where.
-GenerateOptions generateOptions(const GenerationFlags& flags, const std::string& model, ModelTokenizer& tokenizer);
+/// A request's samples are written together, and are all in memory until then.
+inline constexpr Index kMostSamples = 4096;
+
+/// What the options say, for the library; `weights` and `tokenizer` are those of `model`. Throws ArgumentError for what
+/// the library or the model refuses, if the text is to end and nothing says where, and for a draft model that does not
+/// have the same vocabulary; and what loading that throws.
+GenerateOptions generateOptions(const GenerationFlags& flags, const ModelOptions& model, const Weights<float>& weights,
+                                ModelTokenizer& tokenizer);
 
 /// One line of a file of requests: a JSON object with `id`, a string or a number; `prompt`, a text, or `ids`; and what
 /// GenerateOptions says, under the names that are listed in requests.cpp.

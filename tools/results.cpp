@@ -21,10 +21,12 @@ Json scoreJson(int id, const TokenScore& score) {
 }
 
 /// What one sample adds to an object.
-void addChoice(Json& object, const Request& request, const Generation& generation, const Tokenizer* tokenizer) {
+void addChoice(Json& object, const char* ids_key, const Request& request, const Generation& generation,
+               const Tokenizer* tokenizer) {
   object["text"] = jsonText(generation.output_ids, tokenizer);
-  object["ids"] = generation.output_ids;
+  object[ids_key] = generation.output_ids;
   object["finish_reason"] = nameOf(generation.finish_reason);
+  if (request.options.num_beams > 1) object["beam_score"] = generation.beam_score;
   if (!request.options.log_probabilities) return;
   Json& scores = object["logprobs"] = Json::array();
   for (std::size_t i = 0; i < generation.scores.size(); ++i)
@@ -62,26 +64,40 @@ const Tokenizer* findForJson(ModelTokenizer& tokenizer) {
   return found;
 }
 
-std::string resultLine(const Json& id, const Request& request, const std::vector<Generation>& generations,
-                       const Tokenizer* tokenizer) {
-  Json object{{"id", id}};
+void addGenerations(Json& object, const char* ids_key, const Request& request,
+                    const std::vector<Generation>& generations, const Tokenizer* tokenizer) {
   if (generations.size() == 1) {
-    addChoice(object, request, generations.front(), tokenizer);
+    addChoice(object, ids_key, request, generations.front(), tokenizer);
   } else {
     Json& choices = object["choices"] = Json::array();
     for (const Generation& generation : generations)
-      addChoice(choices.emplace_back(Json::object()), request, generation, tokenizer);
+      addChoice(choices.emplace_back(Json::object()), ids_key, request, generation, tokenizer);
   }
   if (request.options.prompt_log_probabilities) {
     Json& scores = object["prompt_logprobs"] = Json::array({Json()});
     const std::vector<TokenScore>& known = generations.front().prompt_scores;
     for (std::size_t i = 0; i < known.size(); ++i) scores.push_back(scoreJson(request.ids[i + 1], known[i]));
   }
-  std::size_t completion_tokens = 0;
-  for (const Generation& generation : generations) completion_tokens += generation.output_ids.size();
-  object["usage"] = {{"prompt_tokens", request.ids.size()}, {"completion_tokens", completion_tokens}};
+  const std::string error = firstError(generations);
+  if (!error.empty()) object["error"] = error;
+}
+
+std::size_t countTokens(const std::vector<Generation>& generations) {
+  std::size_t tokens = 0;
+  for (const Generation& generation : generations) tokens += generation.output_ids.size();
+  return tokens;
+}
+
+std::string firstError(const std::vector<Generation>& generations) {
   const auto failed = std::ranges::find(generations, FinishReason::error, &Generation::finish_reason);
-  if (failed != generations.end()) object["error"] = failed->error;
+  return failed == generations.end() ? "" : failed->error;
+}
+
+std::string resultLine(const Json& id, const Request& request, const std::vector<Generation>& generations,
+                       const Tokenizer* tokenizer) {
+  Json object{{"id", id}};
+  addGenerations(object, "ids", request, generations, tokenizer);
+  object["usage"] = {{"prompt_tokens", request.ids.size()}, {"completion_tokens", countTokens(generations)}};
   return jsonLine(object);
 }
 

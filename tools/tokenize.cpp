@@ -8,7 +8,7 @@ namespace driftless::cli {
 void TokenizeCommand::run() const {
   if (!ids && !text) throw ArgumentError("expected TEXT, - for standard input, or --decode IDS");
   const Tokenizer tokenizer = Tokenizer::load(model);
-  if (ids) return writeOutput(tokenizer.decode(parseIds("--decode", *ids)));
+  if (ids) return writeOutput(tokenizer.decode(readIds("--decode", *ids)));
   const auto special = is_plain ? SpecialTokens::plainText : SpecialTokens::parse;
   writeOutput(idsText(tokenizer.encode(*text == "-" ? readInput() : *text, special)) + "\n");
 }

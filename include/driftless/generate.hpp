@@ -38,7 +38,7 @@ enum class FinishReason {
 struct GenerateOptions {
   Index max_tokens = 100;          ///< the most that are generated
   Index min_tokens = 0;            ///< no stop id is chosen and no stop string is looked for before so many
-  std::vector<int> stop_ids = {};  ///< none by default, not even <|endoftext|>
+  std::vector<int> stop_ids = {};  ///< of the model's; none by default, not even <|endoftext|>
   /// The text ends before the first of these, wherever in its tokens that is: see StopStrings. They need `tokenizer`.
   std::vector<std::string> stop_strings = {};
   const Tokenizer* tokenizer = nullptr;  ///< whose bytes stop_strings are looked for in; must outlive the generation

@@ -351,6 +351,8 @@ TEST_SUITE("batch") {
         {"{\"ids\":[1],\"temperature\":-1}", "expected a temperature of 0 or more, got -1"},
         {"{\"ids\":[1],\"temperature\":1e999}", "bad JSON"},
         {"{\"ids\":[1],\"temperature\":NaN}", "bad JSON"},
+        {"{\"ids\":[1],\"min_tokens\":2,\"stop_ids\":[2000000000]}",
+         "stop_ids: expected token ids from 0 to 2047, got 2000000000"},
         {"{\"ids\":[1],\"top_k\":-1}", "key 'top_k': expected a whole number from 0 to 2147483647, found -1"},
         {"{\"ids\":[1],\"top_p\":0}", "expected a top_p above 0 and up to 1, got 0"},
         {"{\"ids\":[1],\"seed\":-1}", "key 'seed': expected a whole number from 0 to 18446744073709551615, found -1"},

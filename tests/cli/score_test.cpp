@@ -229,6 +229,8 @@ TEST_CASE("rank: candidates from a file, and a table") {
     CHECK(candidate.contains("id") == (candidate.at("index") == 0));
   }
   CHECK(jsonOf({"rank", "a", "++", "--json"}).at("candidates")[0].at("text") == "++");
+  CHECK(jsonOf({"rank", "a", "[b,c]", "--json"}).at("candidates")[0].at("text") == "[b,c]");
+  checkRefused({"rank", "a", "b", "-m", "++"}, "++: expected a model");
 }
 
 TEST_CASE("rank: what is wrong is named, and nothing is written") {

@@ -113,6 +113,8 @@ TEST_CASE("requests: one that cannot be run is refused before any is") {
   refuses({{1}, {.max_tokens = -1}}, "expected max_tokens of 0 or more, got -1");
   refuses({{1}, {.min_tokens = -2}}, "expected min_tokens of 0 or more, got -2");
   refuses({{1}, {.samples = 0}}, "expected samples of 1 or more, got 0");
+  refuses({{1}, {.min_tokens = 1, .stop_ids = {2, 60}}}, "stop_ids: expected token ids from 0 to 59, got 60");
+  refuses({{1}, {.stop_ids = {-1}}}, "stop_ids: expected token ids from 0 to 59, got -1");
   refuses({{1}, {.log_probabilities = -1}}, "expected log_probabilities of 0 or more, got -1");
   refuses({{1}, {.draft_tokens = -1}}, "expected draft_tokens of 0 or more, got -1");
   refuses({{1}, {.stop_strings = {"a"}}}, "stop_strings: expected a tokenizer, got none");

@@ -41,6 +41,9 @@ inline void checkOptions(const GenerateOptions& options, const Config& config) {
   checkSampling(options.sampling);
   checkRules(options.rules, config);
   checkBeams(options);
+  for (const int id : options.stop_ids)
+    if (id < 0 || id >= config.vocab_size)
+      raise<ArgumentError>({"stop_ids: expected token ids from 0 to ", config.vocab_size - 1, ", got ", id});
   if (options.stop_strings.empty()) return;
   if (options.tokenizer == nullptr) raise<ArgumentError>({"stop_strings: expected a tokenizer, got none"});
   StopStrings(*options.tokenizer, options.stop_strings);
