@@ -2,10 +2,12 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <thread>
 
 #ifndef _WIN32
 #include <sys/file.h>
@@ -70,9 +72,12 @@ OutputFile::OutputFile(const std::string& path) : path_(path) {
   std::setvbuf(file_.get(), nullptr, _IONBF, 0);  // a line is in the file, or an error is known, when it is written
 #ifndef _WIN32
   // Two that add to one file would mix their lines: a job must not be resumed while it is still running.
-  if (std::filesystem::is_regular_file(path) && flock(fileno(file_.get()), LOCK_EX | LOCK_NB) != 0 &&
-      errno == EWOULDBLOCK)
-    throw FileError(path_ + ": another job is writing it");
+  if (!std::filesystem::is_regular_file(path)) return;
+  // One that has just been killed can take a moment to end.
+  for (int attempt = 0; flock(fileno(file_.get()), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; ++attempt) {
+    if (attempt == 20) throw FileError(path_ + ": another job is writing it");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
 #endif
 }
 
