@@ -22,7 +22,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -64,7 +63,7 @@ COLUMNS = pa.schema(
 
 
 class JsonLines(FileBasedDatasource):
-    """The lines of files that are requests. Ray's readers of text and of JSON do not keep the lines' numbers or bytes."""
+    """The lines that are requests. Ray's readers of text and of JSON keep neither their numbers nor their bytes."""
 
     def _read_stream(self, file, path):
         number = 0
@@ -128,8 +127,9 @@ class Worker:
         return pa.table({"result": results}, RESULTS)
 
     def exchange(self, requests, ids):
-        """The result of each request. A request in which the program finds no id has the number of its line there, which
-        makes way for its own; it is known from an id by not being in the request: empty lines are sent until it is not.
+        """The result of each request. Where the program finds no id, a result has the number of the line that it was
+        sent; that of `ids` takes its place. So that it is not taken for an id that the request does have, it must not
+        be in the request: empty lines are sent, which count, until it is not.
         """
         sent = bytearray()
         numbers = []
@@ -200,41 +200,47 @@ def result_columns(table):
 # ---- the job ----
 
 
-def start_ray(address, cpus):
+def start_ray(address, workers, threads):
+    # Workers keep their CPUs. Cutting files into lots needs one, and without it the job would wait for ever.
+    needed = workers * threads + 1
     if address or "RAY_ADDRESS" in os.environ:
         ray.init(address=address)
+        found = ray.cluster_resources().get("CPU", 0)
+        if found < needed:
+            raise ValueError(
+                f"--workers {workers}, --threads {threads}: expected {needed} CPUs in the cluster of Ray, one of which "
+                f"is for files; found {found:g}"
+            )
     else:
-        ray.init(num_cpus=cpus + 1)  # the last one reads and writes files
-
-
-def read_requests(files):
-    if not any(file.endswith(".parquet") for file in files):
-        return ray.data.read_datasource(JsonLines(files))
-    return ray.data.read_parquet(files).map_batches(row_requests, batch_format="pyarrow", zero_copy_batch=True)
+        ray.init(num_cpus=needed)
 
 
 def run(args):
-    start_ray(args.address, args.workers * args.threads)
+    start_ray(args.address, args.workers, args.threads)
     context = DataContext.get_current()
     context.retried_map_errors = [KILLED]
     context.max_map_retries = MAX_RETRIES
+    files = {"num_cpus": 0, "concurrency": args.workers}
+    tables = {"batch_format": "pyarrow", "batch_size": None}
     command = [args.program, "batch", "-", "-o", "-", "--threads", str(args.threads), *args.options]
-    results = (
-        read_requests(args.input)
-        .repartition(target_num_rows_per_block=LOT_ROWS)
-        .map_batches(
-            Worker,
-            fn_constructor_args=(command,),
-            batch_size=None,
-            batch_format="pyarrow",
-            compute=ActorPoolStrategy(size=args.workers),
-            num_cpus=args.threads,
-        )
-    )
-    if args.parquet:
-        results.map_batches(result_columns, batch_format="pyarrow").write_parquet(args.output, mode=SaveMode.ERROR)
+
+    if any(file.endswith(".parquet") for file in args.input):
+        requests = ray.data.read_parquet(args.input, **files).map_batches(row_requests, **tables, **files)
     else:
-        results.write_datasink(ResultLines(args.output))
+        requests = ray.data.read_datasource(JsonLines(args.input), **files)
+    results = requests.repartition(target_num_rows_per_block=LOT_ROWS).map_batches(
+        Worker,
+        fn_constructor_args=(command,),
+        compute=ActorPoolStrategy(size=args.workers),
+        num_cpus=args.threads,
+        **tables,
+    )
+    writing = {"ray_remote_args": {"num_cpus": 0}, "concurrency": args.workers}
+    if args.parquet:
+        results = results.map_batches(result_columns, **tables, **files)
+        results.write_parquet(args.output, mode=SaveMode.ERROR, **writing)
+    else:
+        results.write_datasink(ResultLines(args.output), **writing)
 
 
 def default_program():
@@ -247,8 +253,8 @@ def parse_arguments():
     parser = argparse.ArgumentParser(
         description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--input", nargs="+", required=True, help="JSON Lines, or else .parquet; paths, or what Ray reads")
-    parser.add_argument("--output", required=True, help="the folder for the files of results; there must not be one yet")
+    parser.add_argument("--input", nargs="+", required=True, help="JSON Lines, or .parquet; paths or URIs")
+    parser.add_argument("--output", required=True, help="the folder to write, which must not be there yet")
     parser.add_argument("--parquet", action="store_true", help="write Parquet")
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--threads", type=int, default=1, help="of each worker, which Ray finds as many CPUs for")
@@ -262,4 +268,4 @@ def parse_arguments():
 
 
 if __name__ == "__main__":
-    sys.exit(run(parse_arguments()))
+    run(parse_arguments())
