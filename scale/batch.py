@@ -93,8 +93,8 @@ def row_requests(table):
     """Rows of a Parquet file as requests."""
     requests = []
     for row in map(without_nulls, table.to_pylist(maps_as_pydicts="strict")):
-        if not isinstance(row.get("id"), (str, int, float)):
-            raise ValueError(f"expected an id, a string or a number, in every row; found {json_text(row.get('id'))}")
+        if not isinstance(row.get("id"), (str, int)):
+            raise ValueError(f"expected an id, a string or a whole number, in every row; found {row.get('id')}")
         requests.append({"id": json_text(row["id"]), "request": json_text(row).encode()})
     return pa.Table.from_pylist(requests, REQUESTS)
 

@@ -68,7 +68,7 @@ class Batch(unittest.TestCase):
         cls.files = [cls.folder / f"requests {index}.jsonl" for index in range(4)]
         for index, file in enumerate(cls.files[:3]):
             file.write_bytes(b"\xef\xbb\xbf" * (index == 1) + BAD + b"\n" + b"".join(requests(700, index)) + BAD)
-        cls.files[3].write_bytes(b"\n")
+        cls.files[3].write_bytes(b"\n")  # no requests
 
     def start(self, files, workers, *options, flags=()):
         self.output = Path(tempfile.mkdtemp(dir=self.folder)) / "results"
@@ -180,9 +180,10 @@ class Batch(unittest.TestCase):
         import pyarrow.parquet as parquet
 
         file = self.folder / "no ids.parquet"
-        parquet.write_table(pa.table({"prompt": ["a"]}), file)
-        text = self.end(self.start([file], 1), status=1)
-        self.assertIn("expected an id, a string or a number, in every row; found null", text)
+        for ids, found in ([None], "None"), ([0.5], "0.5"):
+            parquet.write_table(pa.table({"prompt": ["a"], "id": ids}), file)
+            text = self.end(self.start([file], 1), status=1)
+            self.assertIn(f"expected an id, a string or a whole number, in every row; found {found}", text)
 
     def test_refusals(self):
         text = self.end(self.start(self.files, 1, "--model", "nowhere"), status=1)
