@@ -111,6 +111,12 @@ class Batch(unittest.TestCase):
                 self.end(self.start(self.files, workers, "-n", "3"))
                 self.assertEqual(self.lines(), expected)
 
+    def test_ids_that_are_numbers_of_other_lines(self):
+        file = self.folder / "numbers.jsonl"
+        file.write_text("\n" + "".join(f'{{"id": {number}, "ids": [0]}}\n' for number in range(1, 100)))
+        self.end(self.start([file], 1, "-n", "1"))
+        self.assertEqual(self.lines(), self.expected([file], "-n", "1"))
+
     def test_killed(self):
         options = ("-n", "40", "--threads", "1")
         expected = self.expected(self.files, *options)
