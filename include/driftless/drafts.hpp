@@ -12,7 +12,8 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 
 /// Guesses how `ids`, a prompt and what follows it so far, go on: at most `most` ids, or none. The model verifies them
 /// together, in one step, and only those that it would have chosen itself become part of the output: a wrong guess
-/// costs time, never a token. Every sequence has a copy of its own, which sees its ids grow.
+/// costs time, never a token. Every sequence has a copy of its own, which sees its ids grow; where they begin with
+/// those of a cache that does not know them all, some are -1. If it throws, that sequence ends with the error.
 using Drafter = std::function<std::vector<int>(TokenIds ids, Index most)>;
 
 /// Guesses what followed the last time that the last few ids came up, of the longest such run, at most `ngram` ids

@@ -36,7 +36,8 @@ enum class FinishReason {
 /// A token is chosen in this order: the logits; `rules`, in the order that rules.hpp says; the stop ids, where
 /// min_tokens rules them out; then `sampling`.
 struct GenerateOptions {
-  Index max_tokens = 100;          ///< the most that are generated
+  /// The most that are generated. If a stop string begins within the last, output_ids can have more: see StopStrings.
+  Index max_tokens = 100;
   Index min_tokens = 0;            ///< no stop id is chosen and no stop string is looked for before so many
   std::vector<int> stop_ids = {};  ///< of the model's; none by default, not even <|endoftext|>
   /// The text ends before the first of these, wherever in its tokens that is: see StopStrings. They need `tokenizer`.

@@ -31,9 +31,9 @@ class Scheduler {
   /// Called with every id of a sample as soon as it is sure to be part of the output; false ends that sample after it.
   using OnSampleToken = std::function<bool(Id request, std::size_t sample, int id)>;
 
-  /// `weights` must outlive the scheduler. Throws ArgumentError for a batch that nothing could run in.
+  /// `weights` must outlive the scheduler. Throws ArgumentError for bad options.
   explicit Scheduler(const Weights<Scalar>& weights, const BatchOptions& batch = {});
-  /// Cancels what has not ended, and waits for it.
+  /// Cancels what has not ended, and waits for it; what callbacks add meanwhile is cancelled too.
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -43,10 +43,11 @@ class Scheduler {
   Id add(Request request, OnResult onResult, OnSampleToken onToken = {});
 
   /// Ends a request, from any thread: soon, its result comes with what its samples have yielded so far, and with
-  /// FinishReason::cancelled for those that have not ended. False if there is no such request, or it has ended.
+  /// FinishReason::cancelled for those that have not ended. False if there is no such request, or its result has been
+  /// told.
   bool cancel(Id request);
 
-  /// Waits until all requests that have been added have ended. Not to be called by a callback.
+  /// Waits until all requests that have been added by now have ended. Not to be called by a callback.
   void wait();
 
  private:

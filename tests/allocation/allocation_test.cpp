@@ -24,6 +24,7 @@
 #include "driftless/generate.hpp"
 #include "driftless/rules.hpp"
 #include "driftless/sample.hpp"
+#include "driftless/scheduler.hpp"
 #include "support/random_models.hpp"
 
 namespace {
@@ -31,7 +32,11 @@ namespace {
 std::atomic<long> allocations = 0;
 std::atomic<long> most_allocations = (std::numeric_limits<long>::max)();  ///< there is no memory for more
 
+thread_local bool is_test_thread = false;
+std::atomic<long> others_until_failure = -1;  ///< allocations of other threads before one fails; below 0: none does
+
 void* allocate(std::size_t size, std::size_t alignment) {
+  if (!is_test_thread && others_until_failure >= 0 && others_until_failure-- == 0) throw std::bad_alloc();
   if (++allocations > most_allocations) throw std::bad_alloc();
   if (void* memory = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment)) return memory;
   throw std::bad_alloc();
@@ -229,6 +234,56 @@ TEST_CASE("generating allocates as often with draws as without, but for the room
     CAPTURE(sampling.top_p);
     CHECK(allocationsFor(sampling) - greedy <= 6);
   }
+}
+
+TEST_CASE(
+    "whichever allocation of a scheduler's thread fails, every request is told of once, and the next ones are right") {
+  is_test_thread = true;
+  const Weights<float> weights(livelyParameters(smallConfig(24, 2, 20, 60, 131, 2)), {.threads = Threads(1)});
+  const std::vector<Request> requests = {
+      {{1, 2, 3}, {.max_tokens = 70, .samples = 2, .prompt_log_probabilities = true}},
+      {{4}, {.max_tokens = 9, .samples = 2, .log_probabilities = 2, .num_beams = 3}},
+      {{5, 6}, {.max_tokens = 20, .drafter = promptLookup()}}};
+  std::vector<std::vector<Generation>> expected;
+  for (const Request& request : requests) {
+    Workspace<float> workspace{Threads(1)};
+    expected.push_back(generateTokens(std::span(&request, 1), weights, workspace));
+  }
+  int failures = 0;
+  for (long until = 0, has_failed = 1; has_failed != 0; ++until) {
+    CAPTURE(until);
+    Scheduler<float> scheduler(weights, {.prefix_bytes = 100000});
+    std::vector<std::vector<Generation>> results(3);
+    std::vector<int> told(3, 0);
+    const auto run = [&] {
+      for (std::size_t i = 0; i < 3; ++i)
+        scheduler.add(requests[i], [&results, &told, i](Scheduler<float>::Id, std::vector<Generation> generations) {
+          results[i] = std::move(generations);
+          ++told[i];
+        });
+      scheduler.wait();
+    };
+    others_until_failure = until;
+    run();
+    has_failed = others_until_failure < 0 ? 1 : 0;
+    others_until_failure = -1;
+    CHECK(told == std::vector<int>{1, 1, 1});
+    for (std::size_t i = 0; i < 3; ++i) {
+      REQUIRE(results[i].size() == expected[i].size());
+      for (std::size_t sample = 0; sample < results[i].size(); ++sample) {
+        const Generation& generation = results[i][sample];
+        if (generation.finish_reason != FinishReason::error)
+          CHECK(generation.output_ids == expected[i][sample].output_ids);
+        else
+          ++failures;
+      }
+    }
+    run();
+    for (std::size_t i = 0; i < 3; ++i)
+      for (std::size_t sample = 0; sample < results[i].size(); ++sample)
+        CHECK(results[i][sample].output_ids == expected[i][sample].output_ids);
+  }
+  CHECK(failures > 50);
 }
 
 TEST_CASE("the count sees what is allocated") {

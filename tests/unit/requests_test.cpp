@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <random>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "driftless/argmax.hpp"
+#include "driftless/block.hpp"
 #include "driftless/checkpoint.hpp"
 #include "driftless/generate.hpp"
 #include "support/fixtures.hpp"
@@ -112,9 +114,11 @@ TEST_CASE("requests: one that cannot be run is refused before any is") {
   };
   refuses({{1}, {.max_tokens = -1}}, "expected max_tokens of 0 or more, got -1");
   refuses({{1}, {.min_tokens = -2}}, "expected min_tokens of 0 or more, got -2");
-  refuses({{1}, {.samples = 0}}, "expected samples of 1 or more, got 0");
+  refuses({{1}, {.samples = 0}}, "expected samples from 1 to 65536, got 0");
   refuses({{1}, {.min_tokens = 1, .stop_ids = {2, 60}}}, "stop_ids: expected token ids from 0 to 59, got 60");
   refuses({{1}, {.stop_ids = {-1}}}, "stop_ids: expected token ids from 0 to 59, got -1");
+  refuses({{1}, {.samples = Index{1} << 40}}, "expected samples from 1 to 65536, got 1099511627776");
+  refuses({{1}, {.num_beams = Index{1} << 40}}, "expected num_beams from 1 to 65536, got 1099511627776");
   refuses({{1}, {.log_probabilities = -1}}, "expected log_probabilities of 0 or more, got -1");
   refuses({{1}, {.draft_tokens = -1}}, "expected draft_tokens of 0 or more, got -1");
   refuses({{1}, {.stop_strings = {"a"}}}, "stop_strings: expected a tokenizer, got none");
@@ -442,4 +446,109 @@ TEST_CASE("requests: rules apply to each next token, by the prompt and what has 
       CHECK(gone_on == ids);
     }
   }
+}
+
+TEST_CASE("requests: what throws in a callback or a drafter leaves the cache with what is certain") {
+  const std::vector<int> prompt = requestPrompt(20, 2);
+  GenerateOptions options{.max_tokens = 60};
+  const std::vector<int> all = generateTokens(prompt, options, requestWeights()).output_ids;
+  Workspace<float> workspace(Threads(1));
+  for (const std::size_t good : {0u, 1u, 5u, 30u})
+    for (const bool is_callback : {true, false}) {
+      ModelCache<float> cache(requestWeights());
+      prefill(std::span(prompt).first(7), requestWeights(), cache, workspace);
+      std::size_t told = 0;
+      options.drafter = [&](TokenIds ids, Index most) {
+        if (!is_callback && told > good) throw std::runtime_error("enough");
+        // Right at first, then wrong.
+        const std::size_t done = ids.size() - prompt.size();
+        std::vector<int> guess(all.begin() + static_cast<std::ptrdiff_t>(done), all.end());
+        guess.resize((std::min)(guess.size(), static_cast<std::size_t>(most)));
+        if (guess.size() > 2) guess.back() = (guess.back() + 1) % kRequestVocabulary;
+        return guess;
+      };
+      const auto onToken = [&](int) {
+        if (is_callback && told == good) throw std::runtime_error("enough");
+        ++told;
+        return true;
+      };
+      CHECK_THROWS_WITH(
+          generateTokens(std::span(prompt).subspan(7), options, requestWeights(), cache, workspace, onToken), "enough");
+      REQUIRE(cache.length() >= 20);
+      std::vector<int> ids = prompt;
+      ids.insert(ids.end(), all.begin(), all.end());
+      CHECK(std::equal(cache.ids().begin(), cache.ids().end(), ids.begin()));
+      ModelCache<float> expected(requestWeights());
+      prefill(cache.ids(), requestWeights(), expected, workspace);
+      CHECK(cache.layer(1).keys() == expected.layer(1).keys());
+    }
+  ModelCache<float> unknown(requestWeights());
+  for (Index layer = 0; layer < 2; ++layer)
+    blockStep<float>(Matrix<float>::Ones(3, 24), requestWeights().h[static_cast<std::size_t>(layer)],
+                     unknown.layer(layer));
+  for (const GenerateOptions& needing : {GenerateOptions{.rules = {.suppress_tokens = {1}}}, {.use_cache = false}})
+    CHECK_THROWS_AS(generateTokens({1}, needing, requestWeights(), unknown, workspace), ArgumentError);
+  CHECK(unknown.length() == 3);
+  generateTokens({1}, {.max_tokens = 2, .drafter = promptLookup()}, requestWeights(), unknown, workspace);
+  CHECK(unknown.length() == 5);
+}
+
+namespace {
+
+/// A drafter that guesses nothing, and throws when it is copied for the time that is said, or called.
+struct FaultyDrafter {
+  int copies_left;
+  bool is_callable;
+
+  FaultyDrafter(int copies, bool callable) : copies_left(copies), is_callable(callable) {}
+  FaultyDrafter(const FaultyDrafter& other) : copies_left(other.copies_left - 1), is_callable(other.is_callable) {
+    if (copies_left < 0) throw std::runtime_error("no copy");
+  }
+  std::vector<int> operator()(TokenIds, Index) const {
+    if (!is_callable) throw std::runtime_error("no guess");
+    return {};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("requests: one that fails ends alone") {
+  Request good{requestPrompt(9, 1), {.max_tokens = 60}};
+  Request faulty{requestPrompt(5, 2), {.max_tokens = 50, .samples = 2}};
+  int copied = 0;
+  for (int copies = 1; copies < 12; ++copies)
+    for (const bool is_callable : {true, false}) {
+      std::vector<Request> requests = {good};
+      try {
+        faulty.options.drafter = FaultyDrafter(copies, is_callable);
+        requests.push_back(faulty);
+      } catch (const std::runtime_error&) {  // these copies are the test's own
+        continue;
+      }
+      Workspace<float> workspace(Threads(1));
+      const auto generations = generateTokens(std::span<const Request>(requests), requestWeights(), workspace);
+      CHECK(generations[0].output_ids == generateAlone(good).output_ids);
+      for (std::size_t sample = 1; sample < 3; ++sample) {
+        const std::string& error = generations[sample].error;
+        if (!is_callable) CHECK((error == "no copy" || error == "no guess"));
+        if (error == "no copy") ++copied;
+        CHECK((generations[sample].finish_reason == FinishReason::error) == !error.empty());
+      }
+    }
+  CHECK(copied > 0);
+}
+
+TEST_CASE("requests: sequences that get tokens wait for no more rows of prompts than is said, scored ones too") {
+  Request scored{requestPrompt(130, 1), {.max_tokens = 3, .prompt_log_probabilities = true}};
+  const std::vector<Request> requests = {scored, {{1}, {.max_tokens = 40}}, {requestPrompt(128, 2), {.max_tokens = 3}}};
+  std::vector<std::size_t> order;
+  Workspace<float> workspace(Threads(1));
+  generateTokens(std::span(requests), requestWeights(), workspace, {.prompt_rows = 8}, [&](std::size_t sequence, int) {
+    order.push_back(sequence);
+    return true;
+  });
+  // The first step has 64 rows of the first prompt and whole others. Then the first one's other 66 take nine steps.
+  CHECK(std::vector(order.begin(), order.begin() + 4) == std::vector<std::size_t>{1, 2, 1, 2});
+  const auto first = std::ranges::find(order, 0);
+  CHECK(std::count(order.begin(), first, 1) == 9);
 }

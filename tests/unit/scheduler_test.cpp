@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <random>
@@ -170,6 +171,25 @@ TEST_CASE("threads: a scheduler that ends cancels what is left, and tells of all
   }
   CHECK(told == 30);
   CHECK(cancelled > 0);
+}
+
+TEST_CASE("threads: what a callback adds while the scheduler ends is told too") {
+  std::atomic<int> added = 0, told = 0;
+  {
+    std::function<void(Scheduler<float>::Id, std::vector<Generation>)> again;  // outlives the scheduler
+    Scheduler<float> scheduler(scheduledWeights(), {.sequences = 2});
+    again = [&](Scheduler<float>::Id id, const std::vector<Generation>&) {
+      ++told;
+      CHECK_FALSE(scheduler.cancel(id));  // it has ended
+      if (added >= 20) return;
+      ++added;
+      scheduler.add({{2}, {.max_tokens = 120}}, again);
+    };
+    ++added;
+    scheduler.add({{1}, {.max_tokens = 120}}, again);
+  }
+  CHECK(added == 20);
+  CHECK(told == 20);
 }
 
 TEST_CASE("threads: a scheduler refuses what cannot be run, and goes on") {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <charconv>
+#include <exception>
 #include <filesystem>
 #include <initializer_list>
 #include <iterator>
@@ -85,6 +86,22 @@ template <class AnyError>
   std::abort();
 #else
   throw AnyError(message(parts));
+#endif
+}
+
+/// The text of what `run` throws, or nothing if it does not.
+template <class Function>
+std::string errorOf(const Function& run) {
+#ifdef DRIFTLESS_NO_EXCEPTIONS
+  run();
+  return {};
+#else
+  try {
+    run();
+    return {};
+  } catch (const std::exception& error) {
+    return *error.what() == '\0' ? "an error without a text" : error.what();
+  }
 #endif
 }
 

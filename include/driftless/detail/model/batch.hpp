@@ -1,8 +1,10 @@
 #pragma once
 
 #include <algorithm>
-#include <deque>
+#include <functional>
 #include <limits>
+#include <list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -15,7 +17,6 @@
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
 inline void checkBeams(const GenerateOptions& options) {
-  if (options.num_beams < 1) raise<ArgumentError>({"expected num_beams of 1 or more, got ", options.num_beams});
   if (!(options.length_penalty >= -10 && options.length_penalty <= 10))
     raise<ArgumentError>({"expected a length_penalty from -10 to 10, got ", options.length_penalty});
   if (options.num_beams == 1) return;
@@ -33,9 +34,14 @@ inline void checkOptions(const GenerateOptions& options, const Config& config) {
   const auto atLeast = [](const char* name, Index least, Index value) {
     if (value < least) raise<ArgumentError>({"expected ", name, " of ", least, " or more, got ", value});
   };
+  const auto isFrom1 = [](const char* name, Index value) {
+    constexpr Index kMost = 65536;  // a number that was meant, and results for which there is memory
+    if (value < 1 || value > kMost) raise<ArgumentError>({"expected ", name, " from 1 to ", kMost, ", got ", value});
+  };
   atLeast("max_tokens", 0, options.max_tokens);
   atLeast("min_tokens", 0, options.min_tokens);
-  atLeast("samples", 1, options.samples);
+  isFrom1("samples", options.samples);
+  isFrom1("num_beams", options.num_beams);
   atLeast("draft_tokens", 0, options.draft_tokens);
   atLeast("log_probabilities", 0, options.log_probabilities.value_or(0));
   checkSampling(options.sampling);
@@ -82,8 +88,8 @@ class Batch {
                             ", got one of up to ", bytes});
   }
 
-  /// A job whose request has been checked. It must outlive its samples.
-  void add(Job<Scalar>& job) { waiting_.push_back(&job); }
+  /// Jobs whose requests have been checked, each in its place. They must outlive their samples.
+  void add(std::list<Job<Scalar>*>& jobs) { waiting_.splice(waiting_.end(), jobs); }
 
   /// Runs a step. False if nothing is left to be run.
   bool step() {
@@ -98,36 +104,28 @@ class Batch {
   void cancel(Job<Scalar>& job) {
     for (Sequence<Scalar>& sequence : running_)
       if (&sequence.job() == &job) sequence.finish(FinishReason::cancelled);
+    finishRest(job, {.finish_reason = FinishReason::cancelled});
     dropEnded();
-    std::erase(waiting_, &job);
-    job.finishRest({.finish_reason = FinishReason::cancelled});
   }
 
-  /// Ends everything that runs with an error, or what was to begin if nothing does.
+  /// Ends everything that runs with an error.
   void fail(const std::string& error) {
-    if (running_.empty() && !waiting_.empty()) {
-      Job<Scalar>& job = *waiting_.front();
-      waiting_.pop_front();
-      return job.finishRest({.finish_reason = FinishReason::error, .error = error});
-    }
     for (Sequence<Scalar>& sequence : running_) {
       sequence.finish(FinishReason::error, error);
       Job<Scalar>& job = sequence.job();
-      if (std::find(waiting_.begin(), waiting_.end(), &job) == waiting_.end())  // nobody would begin its other samples
-        job.finishRest({.finish_reason = FinishReason::error, .error = error});
+      if (!isWaiting(job)) finishRest(job, {.finish_reason = FinishReason::error, .error = error});
     }
     dropEnded();
   }
 
-  /// Runs one sample from what a cache holds, to its end, and gives the cache back.
+  /// Runs one sample from what a cache holds, to its end.
   void run(Job<Scalar>& job, ModelCache<Scalar>& cache) {
     std::vector<int> ids = cache.ids();
     ids.insert(ids.end(), job.request.ids.begin(), job.request.ids.end());
-    const std::size_t sample = job.begun++;
-    running_.emplace_back(job, sample, std::move(ids), std::move(cache), weights_);
+    const std::shared_ptr<ModelCache<Scalar>> not_owned(std::shared_ptr<void>(), &cache);
+    running_.emplace_back(job, job.begun, std::move(ids), not_owned, weights_);
+    ++job.begun;
     while (running_.front().goesOn()) advance();
-    cache = running_.front().takeCache();
-    running_.clear();
   }
 
  private:
@@ -135,33 +133,51 @@ class Batch {
   Index bytesOf(const Request& request) const {
     const Index left = empty_.capacity() - static_cast<Index>(request.ids.size());
     const Index positions = static_cast<Index>(request.ids.size()) + (std::min)(left, request.options.max_tokens);
-    const Index bytes = empty_.layers() * empty_.layer(0).bytesFor(positions);
-    constexpr Index kMost = (std::numeric_limits<Index>::max)();
-    return request.options.num_beams <= kMost / bytes ? request.options.num_beams * bytes : kMost;
+    return request.options.num_beams * empty_.layers() * empty_.layer(0).bytesFor(positions);
   }
 
-  /// Lets jobs begin for which there is room, in their order.
+  static bool isWaiting(const Job<Scalar>& job) { return job.place.empty(); }
+
+  void stopWaiting(Job<Scalar>& job) { job.place.splice(job.place.end(), waiting_, job.position); }
+
+  /// Ends what of a job has not begun.
+  void finishRest(Job<Scalar>& job, const Generation& generation) {
+    if (isWaiting(job)) stopWaiting(job);
+    dropPrompt(job);
+    job.finishRest(generation);
+  }
+
+  void dropPrompt(Job<Scalar>& job) {
+    job.prompt.reset();
+    reserved_ -= std::exchange(job.prompt_bytes, 0);
+  }
+
+  /// Lets jobs begin for which there is room, in their order. One that cannot, for want of memory, ends.
   void begin() {
     while (!waiting_.empty()) {
       Job<Scalar>& job = *waiting_.front();
       if (job.options().num_beams > options_.sequences - sequences_) return;
-      const Index bytes = bytesOf(job.request);
-      if (bytes > options_.cache_bytes - reserved_) return;
+      if (bytesOf(job.request) > options_.cache_bytes - reserved_ && !running_.empty()) return;
       if (job.options().max_tokens == 0 && !job.options().prompt_log_probabilities) {
-        waiting_.pop_front();
-        job.finishRest({});
+        finishRest(job, {});
         continue;
       }
-      const std::size_t sample = job.begun;
-      running_.emplace_back(job, sample, job.request.ids, sample == 0 ? startOf(job) : job.prompt->clone(), weights_);
-      ++job.begun;
-      reserved_ += bytes;
-      sequences_ += job.options().num_beams;
-      // The first sample reads the prompt, and the others follow when it has.
-      if (sample > 0 && job.begun < job.samples()) continue;
-      if (sample > 0) job.prompt.reset();
-      waiting_.pop_front();
+      const std::string error = errorOf([&] { begin(job); });
+      if (!error.empty()) finishRest(job, {.finish_reason = FinishReason::error, .error = error});
     }
+  }
+
+  void begin(Job<Scalar>& job) {
+    const std::size_t sample = job.begun;
+    auto cache = std::make_shared<ModelCache<Scalar>>(sample == 0 ? startOf(job) : job.prompt->clone());
+    running_.emplace_back(job, sample, job.request.ids, std::move(cache), weights_);
+    ++job.begun;
+    reserved_ += bytesOf(job.request);
+    sequences_ += job.options().num_beams;
+    // The first sample reads the prompt, and the others follow when it has.
+    if (sample > 0 && job.begun < job.samples()) return;
+    dropPrompt(job);
+    stopWaiting(job);
   }
 
   /// A cache with as much of a prompt as is known.
@@ -172,11 +188,12 @@ class Batch {
   }
 
   /// Prompts are run in the order in which they joined, so that sequences that get a token come before those that wait
-  /// for one. If the first is a prompt, nobody has a token yet, and whole prompts are read with the fewest steps.
+  /// for one. While nobody has a token yet, whole prompts are read with the fewest steps.
   void advance() {
     plan_.chunks.clear();
     plan_.wanted.clear();
-    Index prompt_rows = running_.front().isPrompt() ? (std::numeric_limits<Index>::max)() : options_.prompt_rows;
+    const bool nobody_waits = std::all_of(running_.begin(), running_.end(), std::mem_fn(&Sequence<Scalar>::isPrompt));
+    Index prompt_rows = nobody_waits ? (std::numeric_limits<Index>::max)() : options_.prompt_rows;
     for (Sequence<Scalar>& sequence : running_) {
       const bool is_prompt = sequence.isPrompt();
       const Index rows = sequence.plan(prompt_rows, plan_);
@@ -199,18 +216,19 @@ class Batch {
   void sharePrompt(const Sequence<Scalar>& sequence) {
     if (prefixes_) prefixes_->insert(sequence.cache());
     Job<Scalar>& job = sequence.job();
-    if (sequence.sample() > 0 || job.samples() == 1) return;
-    if (job.prompt)
-      waiting_.push_front(&job);
-    else if (!sequence.goesOn())
-      job.finishRest(sequence.generation());
+    if (sequence.sample() == 0 && job.prompt) waiting_.splice(waiting_.begin(), job.place);
   }
 
   void dropEnded() {
     for (const Sequence<Scalar>& sequence : running_) {
       if (sequence.goesOn()) continue;
-      reserved_ -= bytesOf(sequence.job().request);
-      sequences_ -= sequence.job().options().num_beams;
+      Job<Scalar>& job = sequence.job();
+      // What the first has read of a prompt stays in memory for the others.
+      if (sequence.sample() == 0 && job.prompt)
+        job.prompt_bytes = bytesOf(job.request);
+      else
+        reserved_ -= bytesOf(job.request);
+      sequences_ -= job.options().num_beams;
     }
     std::erase_if(running_, [](const Sequence<Scalar>& sequence) { return !sequence.goesOn(); });
   }
@@ -221,7 +239,7 @@ class Batch {
   LogitsCheck<Scalar> check_;
   ModelCache<Scalar> empty_;  ///< whose shape others have
   std::optional<PrefixIndex<Scalar>> prefixes_ = {};
-  std::deque<Job<Scalar>*> waiting_ = {};
+  std::list<Job<Scalar>*> waiting_ = {};
   std::vector<Sequence<Scalar>> running_ = {};
   StepPlan<Scalar> plan_ = {};
   Index sequences_ = 0;  ///< that run, each beam being one

@@ -181,12 +181,11 @@ void lastLogits(std::span<const Chunk<Scalar>> chunks, std::span<const Index> wa
   pass.commit();
 }
 
-/// The same into the workspace, of chunks that have yet to be checked.
+/// The same into the workspace.
 template <class Scalar>
 MatrixView<Scalar> lastLogits(std::span<const Chunk<Scalar>> chunks, std::span<const Index> wanted,
                               const Weights<Scalar>& weights, Workspace<Scalar>& workspace,
                               const Observer<Scalar>& observer) {
-  checkChunks(chunks, weights);
   AlignedBuffer<Scalar>& logits = workspace.step().batch_logits;
   const Index rows = std::accumulate(wanted.begin(), wanted.end(), Index{0});
   const Index V = weights.config.vocab_size;
@@ -238,6 +237,7 @@ Matrix<Scalar> prefillLogits(TokenIds promptIds, const Weights<Scalar>& weights,
 template <FloatingScalar Scalar>
 MatrixView<Scalar> prefill(const std::vector<Chunk<Scalar>>& chunks, const Weights<Scalar>& weights,
                            Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& observer) {
+  detail::checkChunks(std::span(chunks), weights);
   std::vector<Index>& wanted = workspace.step().wanted;
   wanted.assign(chunks.size(), 1);
   return detail::lastLogits(std::span(chunks), std::span(std::as_const(wanted)), weights, workspace, observer);

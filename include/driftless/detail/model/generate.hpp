@@ -35,13 +35,13 @@ std::vector<Generation> generateTokens(std::span<const Request> requests, const 
   for (const Request& request : requests) {
     const std::size_t first = generations.size();
     generations.resize(first + static_cast<std::size_t>(request.options.samples));
-    detail::Job<Scalar>& job = jobs.emplace_back(detail::Job<Scalar>{request});
+    detail::Job<Scalar>& job = jobs.emplace_back(request);
     if (onToken) job.on_token = [&onToken, first](std::size_t sample, int id) { return onToken(first + sample, id); };
-    job.on_finish = [&, first](std::size_t sample, const Generation& generation) {
-      generations[first + sample] = generation;
-      if (onFinish) onFinish(first + sample, generation);
+    job.on_finish = [&, first](std::size_t sample, Generation generation) {
+      generations[first + sample] = std::move(generation);
+      if (onFinish) onFinish(first + sample, generations[first + sample]);
     };
-    running.add(job);
+    running.add(job.place);
   }
   while (running.step()) {
   }
@@ -74,15 +74,17 @@ Generation generateOne(TokenIds ids, const GenerateOptions& options, const Weigh
   checkOptions(options, weights.config);
   checkChunk(Chunk<Scalar>{request.ids, &cache}, weights);
   const std::vector<int>& held = cache.ids();
-  if (options.rules != LogitsRules() && std::find(held.begin(), held.end(), -1) != held.end())
-    raise<ArgumentError>({"expected a cache with the ids of all its positions, which rules need to know"});
+  const bool must_know_ids = options.rules != LogitsRules() || !options.use_cache;
+  if (must_know_ids && std::find(held.begin(), held.end(), -1) != held.end())
+    raise<ArgumentError>({"expected a cache that knows the ids of all its positions, for ",
+                          options.use_cache ? "rules" : "use_cache = false", ", got some from layers by themselves"});
   if (options.samples != 1)
     raise<ArgumentError>({"expected samples of 1 on a cache that goes on, got ", options.samples});
 
   Generation result;
-  Job<Scalar> job{request};
+  Job<Scalar> job(request);
   if (onToken) job.on_token = [&](std::size_t, int id) { return onToken(id); };
-  job.on_finish = [&](std::size_t, const Generation& generation) { result = generation; };
+  job.on_finish = [&](std::size_t, Generation generation) { result = std::move(generation); };
   Batch<Scalar>(weights, workspace, {}).run(job, cache);
   if (result.finish_reason == FinishReason::error) raise<ArgumentError>({result.error});
   return result;

@@ -2,8 +2,9 @@
 
 #include <condition_variable>
 #include <cstddef>
-#include <exception>
+#include <list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -40,26 +41,28 @@ class SchedulerThread {
   Id add(Request request, OnResult onResult, OnSampleToken onToken) {
     batch_.check(request);
     auto entry = std::make_unique<Entry>(std::move(request), std::move(onResult));
-    const std::lock_guard lock(mutex_);
-    const Id id = next_id_++;
     Entry& added = *entry;
+    const std::lock_guard lock(mutex_);
+    const Id id = added.id = next_id_;
     if (onToken)
       added.job.on_token = [id, onToken = std::move(onToken)](std::size_t sample, int token) {
         return onToken(id, sample, token);
       };
-    added.job.on_finish = [this, id, &added](std::size_t sample, const Generation& generation) {
-      added.generations[sample] = generation;
-      if (++added.ended == added.generations.size()) ended_.push_back(id);
+    added.job.on_finish = [this, &added](std::size_t sample, Generation generation) {
+      added.generations[sample] = std::move(generation);
+      if (++added.ended == added.generations.size()) ended_.splice(ended_.end(), added.place);
     };
     entries_.emplace(id, std::move(entry));
-    added_.push_back(id);
+    added_.splice(added_.end(), added.job.place);
+    ++next_id_;
     is_changed_.notify_all();
     return id;
   }
 
   bool cancel(Id id) {
     const std::lock_guard lock(mutex_);
-    if (!entries_.contains(id)) return false;
+    const auto found = entries_.find(id);
+    if (found == entries_.end() || found->second == nullptr) return false;
     cancelled_.push_back(id);
     is_changed_.notify_all();
     return true;
@@ -67,70 +70,84 @@ class SchedulerThread {
 
   void wait() {
     std::unique_lock lock(mutex_);
-    is_changed_.wait(lock, [&] { return entries_.empty(); });
+    const Id end = next_id_;
+    is_changed_.wait(lock, [&] { return entries_.empty() || entries_.begin()->first >= end; });
   }
 
  private:
-  /// A request until its result has been told.
+  /// A request until its result has been told. What its stages take of memory is there from the beginning.
   struct Entry {
     Entry(Request its_request, OnResult its_callback)
         : request(std::move(its_request)), on_result(std::move(its_callback)), generations(job.samples()) {}
 
+    Id id = 0;
     Request request;
     OnResult on_result;
     Job<Scalar> job{request};
     std::vector<Generation> generations;
-    std::size_t ended = 0;
+    std::size_t ended = 0;             ///< of the generations
+    std::list<Entry*> place = {this};  ///< among those that have ended, or here before
   };
 
   void run() {
     for (bool has_work = false; takeChanges(has_work);) {
-      has_work = step();
+      has_work = false;
+      guard([&] { has_work = batch_.step(); });
       tellEnded();
     }
   }
 
-  /// Waits for something to do, and takes it over. False when the scheduler ends.
+  /// If memory runs out in what is done for all, all that runs ends with an error.
+  template <class Function>
+  void guard(const Function& function) {
+    const std::string error = errorOf(function);
+    if (!error.empty()) batch_.fail(error);
+  }
+
+  /// Waits for something to do, and takes it over. False when the scheduler ends, and nothing is left.
   bool takeChanges(bool has_work) {
-    std::vector<Job<Scalar>*> added, cancelled;
-    bool goes_on = true;
+    std::list<Job<Scalar>*> added;
+    std::list<Id> cancelled;
+    Id end = 0;  // of requests that are all to be cancelled
     {
       std::unique_lock lock(mutex_);
       is_changed_.wait(lock, [&] { return has_work || is_ending_ || !added_.empty() || !cancelled_.empty(); });
-      goes_on = !is_ending_;
-      if (is_ending_)
-        for (const auto& [id, entry] : entries_) cancelled_.push_back(id);
-      for (const Id id : std::exchange(added_, {})) added.push_back(&entries_.at(id)->job);
-      for (const Id id : std::exchange(cancelled_, {}))
-        if (const auto found = entries_.find(id); found != entries_.end()) cancelled.push_back(&found->second->job);
+      if (is_ending_ && entries_.empty()) return false;
+      added.swap(added_);
+      cancelled.swap(cancelled_);
+      if (is_ending_) end = next_id_;
     }
-    for (Job<Scalar>* const job : added) batch_.add(*job);
-    for (Job<Scalar>* const job : cancelled) batch_.cancel(*job);
+    batch_.add(added);
+    for (const Id id : cancelled) cancelFrom(id, id + 1);
+    for (Id id = 0; id < end;) id = cancelFrom(id, end);
     tellEnded();
-    return goes_on;
+    return true;
   }
 
-  bool step() {
-#ifdef DRIFTLESS_NO_EXCEPTIONS
-    return batch_.step();
-#else
-    try {
-      return batch_.step();
-    } catch (const std::exception& error) {  // no memory, most likely
-      batch_.fail(error.what());
-      return true;
+  /// Ends the first request from an id on, if it is before `end`, and returns the id from which to go on.
+  Id cancelFrom(Id first, Id end) {
+    Entry* entry = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = entries_.lower_bound(first);
+      if (found == entries_.end() || found->first >= end) return end;
+      entry = found->second.get();
     }
-#endif
+    guard([&] { batch_.cancel(entry->job); });
+    return entry->id + 1;
   }
 
   void tellEnded() {
-    for (const Id id : std::exchange(ended_, {})) {
+    while (!ended_.empty()) {
       std::unique_ptr<Entry> entry;
+      const Id id = ended_.front()->id;
       {
         const std::lock_guard lock(mutex_);
         entry = std::move(entries_.at(id));
       }
+      ended_.pop_front();
       entry->on_result(id, std::move(entry->generations));
+      entry.reset();  // what its callbacks hold is let go before anybody is told that it has ended
       const std::lock_guard lock(mutex_);
       entries_.erase(id);
       is_changed_.notify_all();
@@ -139,13 +156,13 @@ class SchedulerThread {
 
   Workspace<Scalar> workspace_;
   Batch<Scalar> batch_;
-  std::vector<Id> ended_ = {};  ///< whose results are still to be told; of the scheduler's thread
+  std::list<Entry*> ended_ = {};  ///< whose results are still to be told; of the scheduler's thread
 
   std::mutex mutex_ = {};  ///< guards what follows
   std::condition_variable is_changed_ = {};
-  std::map<Id, std::unique_ptr<Entry>> entries_ = {};
-  std::vector<Id> added_ = {};
-  std::vector<Id> cancelled_ = {};
+  std::map<Id, std::unique_ptr<Entry>> entries_ = {};  ///< none while its result is being told
+  std::list<Job<Scalar>*> added_ = {};
+  std::list<Id> cancelled_ = {};
   Id next_id_ = 0;
   bool is_ending_ = false;
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <list>
+#include <memory>
 #include <optional>
 #include <random>
 #include <span>
@@ -21,19 +23,29 @@ namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 /// A request, and what its samples share.
 template <class Scalar>
 struct Job {
+  explicit Job(const Request& its_request) : request(its_request) {}
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
   const Request& request;
-  std::function<bool(std::size_t sample, int id)> on_token = {};              ///< may be empty
-  std::function<void(std::size_t sample, const Generation&)> on_finish = {};  ///< once for each
-  std::size_t begun = 0;                                                      ///< samples that have
+  std::function<bool(std::size_t sample, int id)> on_token = {};             ///< may be empty
+  std::function<void(std::size_t sample, Generation generation)> on_finish;  ///< once for each
+  std::size_t begun = 0;                                                     ///< samples that have
   std::optional<ModelCache<Scalar>> prompt = {};  ///< all of the prompt but its last token, once one has read it
+  Index prompt_bytes = 0;                         ///< reserved for it when the sample that has read it has ended
   std::vector<TokenScore> prompt_scores = {};     ///< by the sample that has
+  std::list<Job*> place = {this};  ///< in a queue, or here while it is in none, so that queueing takes no memory
+  typename std::list<Job*>::iterator position = place.begin();  ///< in whichever it is
 
   const GenerateOptions& options() const { return request.options; }
   std::size_t samples() const { return static_cast<std::size_t>(request.options.samples); }
 
   /// The result of all samples that have not begun.
   void finishRest(const Generation& generation) {
-    while (begun < samples()) on_finish(begun++, generation);
+    while (begun < samples()) {
+      Generation copy = generation;
+      on_finish(begun++, std::move(copy));
+    }
   }
 };
 
@@ -42,7 +54,7 @@ template <class Scalar>
 class Sequence {
  public:
   /// `ids` begin with those of the positions that the cache holds.
-  Sequence(Job<Scalar>& job, std::size_t sample, std::vector<int> ids, ModelCache<Scalar> cache,
+  Sequence(Job<Scalar>& job, std::size_t sample, std::vector<int> ids, std::shared_ptr<ModelCache<Scalar>> cache,
            const Weights<Scalar>& weights)
       : job_(&job),
         sample_(sample),
@@ -58,11 +70,9 @@ class Sequence {
   }
 
   Job<Scalar>& job() const { return *job_; }
-  const ModelCache<Scalar>& cache() const { return search_ ? search_->cache() : cache_; }
-  ModelCache<Scalar> takeCache() { return std::move(cache_); }
+  const ModelCache<Scalar>& cache() const { return search_ ? search_->cache() : *cache_; }
   bool goesOn() const { return goes_on_; }
   std::size_t sample() const { return sample_; }
-  const Generation& generation() const { return generation_; }
   /// Whether it has yet to get its first token.
   bool isPrompt() const { return known_ == prompt_tokens_ && !search_; }
   /// How many rows of logits its part of the step has.
@@ -70,16 +80,19 @@ class Sequence {
 
   /// Adds to a step what it is to run next, of a prompt at most `most` ids. Returns how many ids that is.
   Index plan(Index most, StepPlan<Scalar>& plan) {
+    wanted_ = 0;
     if (search_) return wanted_ = search_->plan(plan);
+    if (!isPrompt() && !options().use_cache) cache_->reset();
     if (!isPrompt()) draft();
-    const Index held = cache_.length();
+    if (!goes_on_) return 0;
+    const Index held = cache_->length();
     const Index left = static_cast<Index>(ids_.size()) - held;
     Index rows = isPrompt() ? (std::min)(left, most) : left;
     if (scoresPrompt()) rows = (std::min)(rows, kScoredRows);
     wanted_ = scoresPrompt() ? rows : rows == left ? drafted() + 1 : 0;
     if (rows == 0) return 0;
     const auto next = std::span(std::as_const(ids_)).subspan(static_cast<std::size_t>(held));
-    plan.chunks.push_back({next.first(static_cast<std::size_t>(rows)), &cache_});
+    plan.chunks.push_back({next.first(static_cast<std::size_t>(rows)), cache_.get()});
     plan.wanted.push_back(wanted_);
     return rows;
   }
@@ -88,7 +101,7 @@ class Sequence {
   void advance(const MatrixView<Scalar>& logits, LogitsCheck<Scalar>& check, Step<Scalar>& step) {
     if (wanted_ == 0) return;
     if (search_) return search(logits, check, step);
-    const Index first = cache_.length() - wanted_;  // the position of the first row
+    const Index first = cache_->length() - wanted_;  // the position of the first row
     Index row = 0;
     if (scoresPrompt()) {
       for (; row < wanted_ && first + row + 1 < static_cast<Index>(known_); ++row)
@@ -98,11 +111,12 @@ class Sequence {
     if (isPrompt()) sharePrompt();
     if (options().max_tokens == 0) return finish(FinishReason::length);
     if (options().num_beams > 1) {
-      search_.emplace(options(), ids_, std::move(cache_));
+      search_.emplace(options(), ids_, std::move(*cache_));
       return search({logits.row(row).data(), 1, logits.cols()}, check, step);
     }
     const Index guesses = drafted();
     Index right = 0;
+    const CacheEnd end{*cache_, first, row};
     for (;; ++row, ++right) {
       const std::optional<int> id = choose(rowOf(logits, row), first + row, check, step);
       const bool is_guessed = id && right < guesses && ids_[known_] == *id;
@@ -111,21 +125,28 @@ class Sequence {
     }
     ids_.resize(known_);
     if (guesses > 0) draft_length_.learn(guesses, right);
-    cache_.truncate(first + row + 1);
-    if (goes_on_ && !options().use_cache) cache_.reset();
   }
 
   void finish(FinishReason reason, std::string error = {}) {
     if (!goes_on_) return;
+    if (reason != FinishReason::error) generation_.prompt_scores = job_->prompt_scores;
     goes_on_ = false;
     generation_.finish_reason = reason;
     generation_.error = std::move(error);
     if (!tell(generation_.output_ids.size())) generation_.finish_reason = FinishReason::callback;
-    generation_.prompt_scores = job_->prompt_scores;
-    job_->on_finish(sample_, generation_);
+    job_->on_finish(sample_, std::move(generation_));
   }
 
  private:
+  /// Cuts off guesses that have not proved right, also if a callback throws.
+  struct CacheEnd {
+    ModelCache<Scalar>& cache;
+    Index first;
+    const Index& row;  ///< the last that was looked at
+
+    ~CacheEnd() { cache.truncate(first + row + 1); }
+  };
+
   const GenerateOptions& options() const { return job_->options(); }
   bool scoresPrompt() const { return isPrompt() && sample_ == 0 && options().prompt_log_probabilities; }
   Index drafted() const { return static_cast<Index>(ids_.size() - known_); }
@@ -133,7 +154,7 @@ class Sequence {
   void search(const MatrixView<Scalar>& logits, LogitsCheck<Scalar>& check, Step<Scalar>& step) {
     if (const std::string fault = search_->advance(logits, check, step); !fault.empty()) {
       finish(FinishReason::error, fault);
-      job_->finishRest(generation_);
+      job_->finishRest({.finish_reason = FinishReason::error, .error = fault});
     } else if (!search_->goesOn()) {
       finishSearch(search_->takeFound());
     }
@@ -159,19 +180,22 @@ class Sequence {
   void draft() {
     if (!drafter_) return;
     const Index left = options().max_tokens - static_cast<Index>(generation_.output_ids.size()) - 1;
-    const Index room = cache_.capacity() - static_cast<Index>(known_);
+    const Index room = cache_->capacity() - static_cast<Index>(known_);
     const Index most = draft_length_.next((std::min)({options().draft_tokens, left, room}));
     if (most <= 0) return;
-    for (const int id : drafter_(std::span(std::as_const(ids_)), most)) {
-      if (id < 0 || id >= vocab_size_ || drafted() == most) return;
-      ids_.push_back(id);
-    }
+    const std::string error = errorOf([&] {
+      for (const int id : drafter_(std::span(std::as_const(ids_)), most)) {
+        if (id < 0 || id >= vocab_size_ || drafted() == most) return;
+        ids_.push_back(id);
+      }
+    });
+    if (!error.empty()) finish(FinishReason::error, error);
   }
 
   /// The prompt's cache goes to the other samples, but for the last position, whose logits each of them needs.
   void sharePrompt() {
     if (sample_ > 0 || options().samples == 1 || options().num_beams > 1) return;
-    job_->prompt = cache_.clone();
+    job_->prompt = cache_->clone();
     job_->prompt->truncate(options().use_cache ? static_cast<Index>(prompt_tokens_) - 1 : 0);
   }
 
@@ -179,8 +203,10 @@ class Sequence {
     const std::string fault = check.faultAt(position, logits);
     if (fault.empty())
       job_->prompt_scores.push_back(scoreOf(LogSoftmax<Scalar>(logits), ids_[static_cast<std::size_t>(position + 1)]));
-    else
+    else {
       finish(FinishReason::error, fault);
+      job_->finishRest({.finish_reason = FinishReason::error, .error = fault});
+    }
     return goes_on_;
   }
 
@@ -236,7 +262,7 @@ class Sequence {
     }
     if (!tell(stop_strings_ ? stop_strings_->certain() : output.size())) return finish(FinishReason::callback);
     if (static_cast<Index>(output.size()) == options().max_tokens) return finish(FinishReason::length);
-    if (static_cast<Index>(known_) > cache_.capacity()) return finish(FinishReason::context_full);
+    if (static_cast<Index>(known_) > cache_->capacity()) return finish(FinishReason::context_full);
   }
 
   /// Lets the callback see the output's ids up to there. If it refuses one, that is the last of the output.
@@ -257,7 +283,7 @@ class Sequence {
   std::vector<int> ids_;       ///< the prompt, what follows it, and guesses
   std::size_t known_;          ///< how many of them are no guesses
   std::size_t prompt_tokens_;  ///< how many of them came first
-  ModelCache<Scalar> cache_;
+  std::shared_ptr<ModelCache<Scalar>> cache_;
   Index vocab_size_;
   std::mt19937_64 engine_;
   Drafter drafter_;
