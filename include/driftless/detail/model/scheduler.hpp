@@ -91,7 +91,7 @@ class SchedulerThread {
 
   void run() {
     for (bool has_work = false; takeChanges(has_work);) {
-      has_work = false;
+      has_work = true;
       guard([&] { has_work = batch_.step(); });
       tellEnded();
     }
