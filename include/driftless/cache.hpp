@@ -115,7 +115,8 @@ class ModelCache {
     return ids_;
   }
 
-  /// Valid for as long as the cache lives, or what it is moved to. Throws ArgumentError if there is no such layer.
+  /// Valid for as long as the cache lives, or what it is moved to. Another cache of the same shape and length can be
+  /// assigned to it, stored as any type that is for caches. Throws ArgumentError if there is no such layer.
   LayerCache<Scalar>& layer(Index index) { return layers_[checkedLayer(index)]; }
   /// Likewise.
   const LayerCache<Scalar>& layer(Index index) const { return layers_[checkedLayer(index)]; }

@@ -22,7 +22,7 @@ Drafter promptLookup(Index ngram = 3);
 
 /// Guesses what a smaller model with the same vocabulary chooses greedily (Leviathan 2023, "Fast inference from
 /// transformers via speculative decoding"). `weights` must outlive the generation. Guesses nothing when the smaller
-/// model's positions are used up.
+/// model's positions are used up, or if it lacks one of the ids.
 template <FloatingScalar Scalar>
 Drafter draftModel(const Weights<Scalar>& weights);
 

@@ -16,13 +16,14 @@ struct TokenLogProbability {
 
 namespace detail {
 
-/// The log-probabilities of one row of logits [V], which must outlive this object. What is common to all ids is
-/// computed once, when it is made.
+/// The log-probabilities of one row of logits [V] without fault, which must outlive this object. What is common to all
+/// ids is computed once, when it is made.
 template <class Scalar>
 class LogSoftmax {
  public:
-  /// Throws ArgumentError if the largest logit is not a finite number.
   explicit LogSoftmax(std::span<const Scalar> logits);
+  /// Throws ArgumentError if the largest logit is not a finite number.
+  static LogSoftmax checked(std::span<const Scalar> logits);
 
   /// log p(id). Throws ArgumentError for an id that there is no logit of.
   double operator()(int id) const;
@@ -46,7 +47,7 @@ template <class Logits>
 requires(Logits::IsVectorAtCompileTime == 1) double logProbability(const Eigen::MatrixBase<Logits>& logits, int id) {
   using Scalar = typename Logits::Scalar;
   const Eigen::Ref<const RowVector<Scalar>> row = logits;  // copied only if it does not lie in one piece
-  return detail::LogSoftmax<Scalar>({row.data(), static_cast<std::size_t>(row.size())})(id);
+  return detail::LogSoftmax<Scalar>::checked({row.data(), static_cast<std::size_t>(row.size())})(id);
 }
 
 /// The ids of the n largest logits and their log-probabilities, the likeliest first and of equal logits the lower id;
@@ -56,7 +57,7 @@ requires(Logits::IsVectorAtCompileTime ==
          1) std::vector<TokenLogProbability> topLogProbabilities(const Eigen::MatrixBase<Logits>& logits, Index n) {
   using Scalar = typename Logits::Scalar;
   const Eigen::Ref<const RowVector<Scalar>> row = logits;  // copied only if it does not lie in one piece
-  return detail::LogSoftmax<Scalar>({row.data(), static_cast<std::size_t>(row.size())}).top(n);
+  return detail::LogSoftmax<Scalar>::checked({row.data(), static_cast<std::size_t>(row.size())}).top(n);
 }
 
 }}  // namespace driftless::DRIFTLESS_ABI

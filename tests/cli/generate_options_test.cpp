@@ -373,7 +373,7 @@ TEST_SUITE("generate options") {
     CHECK(first.at("finish_reason") == "context_full");
     const json again = jsonOf(generate + file.load());
     CHECK(again.at("prompt_ids").size() == 16);
-    CHECK(again.at("output_ids") == json({first.at("output_ids").back()}));
+    CHECK(again.at("output_ids") == json::array({first.at("output_ids").back()}));
     CHECK(again.at("finish_reason") == "context_full");
     checkRefused(generate + Words{"--ids", "5", "--output", "ids"} + file.load(), "at most 0");
   }

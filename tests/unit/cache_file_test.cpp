@@ -333,6 +333,11 @@ TEST_CASE("cache file: what cannot be written is an error, and the older file st
   const Weights<float> deeper(livelyParameters(smallConfig(12, 3, 10, 259, 150, 3)));
   CHECK_THROWS_WITH_AS(saveCache(cache, saved.path, deeper),
                        "expected a cache made for these weights, of n_layer 3, got 2", ArgumentError);
+  ModelCache<float> mixed(savedWeights(), StoredType::int8);
+  mixed.layer(1) = ModelCache<float>(savedWeights()).layer(1).clone();
+  CHECK_THROWS_WITH_AS(saveCache(mixed, saved.path, savedWeights()),
+                       "saveCache: expected all layers stored as int8, like layer 0, got full in layer 1",
+                       ArgumentError);
 #ifdef __linux__
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);

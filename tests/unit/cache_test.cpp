@@ -2,9 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "driftless/attention.hpp"
@@ -63,6 +65,54 @@ TEST_CASE("cache: one of another model's shape is refused") {
                          doctest::Contains("expected a cache made for these weights, of "), ArgumentError);
     CHECK(cache.length() == 0);
   }
+}
+
+TEST_CASE("cache: a layer of another shape is refused, whichever it is") {
+  const Weights<float> weights(livelyParameters(oddConfig()));
+  for (const Index layer : {0, 1, 2}) {
+    const auto checkRefused = [&](LayerCache<float> other, const std::string& size) {
+      ModelCache<float> cache(weights);
+      cache.layer(layer) = std::move(other);
+      const std::string message =
+          "expected a cache made for these weights, of " + size + " in layer " + std::to_string(layer);
+      CHECK_THROWS_WITH_AS(decodeStep(1, 0, weights, cache), message.c_str(), ArgumentError);
+      CHECK(cache.length() == 0);
+    };
+    checkRefused(LayerCache<float>(4, 4, 16), "n_head 5, got 4");
+    checkRefused(LayerCache<float>(5, 8, 16), "head size 4, got 8");
+    checkRefused(LayerCache<float>(5, 4, 17), "n_positions 16, got 17");
+  }
+}
+
+TEST_CASE("cache: each layer can be stored as a type of its own") {
+  const Weights<float> weights(livelyParameters(smallConfig(20, 5, 12, 259, 200, 4)));
+  const std::vector<int> ids = someIds(150, 259);
+  std::vector<StoredType> types = {StoredType::full, StoredType::f16, StoredType::bf16, StoredType::int8};
+  do {
+    ModelCache<float> cache(weights);
+    std::vector<LayerCache<float>> expected;
+    for (Index layer = 0; layer < 4; ++layer) {
+      const StoredType stored = types[static_cast<std::size_t>(layer)];
+      cache.layer(layer) = LayerCache<float>(5, 4, 200, stored);
+      expected.emplace_back(5, 4, 200, stored);
+    }
+    prefill({ids.data(), 100}, weights, cache);
+    const ModelCache<float> parent = cache.clone();  // so that pages are also copied
+    prefill({ids.data() + 100, 50}, weights, cache);
+
+    Matrix<float> x(150, 20);
+    for (Index position = 0; position < 150; ++position)
+      x.row(position) = embedToken(ids[static_cast<std::size_t>(position)], position, weights);
+    for (std::size_t layer = 0; layer < 4; ++layer) {
+      CAPTURE(layer);
+      x = blockStep(x, weights.h[layer], expected[layer]);
+      const LayerCache<float>& found = cache.layer(static_cast<Index>(layer));
+      CHECK(found.stored() == types[layer]);
+      CHECK(found.keys() == expected[layer].keys());
+      CHECK(found.values() == expected[layer].values());
+      CHECK(parent.layer(static_cast<Index>(layer)).keys() == expected[layer].keys().topRows(100));
+    }
+  } while (std::next_permutation(types.begin(), types.end()));
 }
 
 TEST_CASE("cache: sizes that no model has are refused by name") {

@@ -174,7 +174,12 @@ TEST_CASE("prefix index: what it cannot take is refused by name, and unknown ids
   CHECK_THROWS_AS(PrefixIndex<float>(indexedWeights(), StoredType::int4, 1), ArgumentError);
   PrefixIndex<float> index(indexedWeights(), StoredType::full, kUnbounded);
   CHECK_THROWS_WITH_AS(index.insert(filled({1}, StoredType::f16)),
-                       "PrefixIndex: expected a cache stored as full, got f16", ArgumentError);
+                       "PrefixIndex: expected a cache stored as full, got f16 in layer 0", ArgumentError);
+  ModelCache<float> mixed(indexedWeights());
+  mixed.layer(1) = LayerCache<float>(2, 4, 400, StoredType::int8);
+  prefill(someIds(70, 259), indexedWeights(), mixed);
+  CHECK_THROWS_WITH_AS(index.insert(mixed), "PrefixIndex: expected a cache stored as full, got int8 in layer 1",
+                       ArgumentError);
   const Weights<float> deeper(livelyParameters(smallConfig(8, 2, 6, 259, 400, 3)));
   CHECK_THROWS_WITH_AS(index.insert(ModelCache<float>(deeper)),
                        "expected a cache made for these weights, of n_layer 2, got 3", ArgumentError);

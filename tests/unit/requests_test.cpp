@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <random>
 #include <span>
 #include <stdexcept>
@@ -265,6 +266,28 @@ TEST_CASE("requests: guesses change no id, no score and no end, whatever they ar
         }
       }
   CHECK(guessed > 100);
+}
+
+TEST_CASE("requests: a smaller model guesses nothing after ids that it lacks") {
+  const Weights<float> small(livelyParameters(smallConfig(12, 2, 9, kRequestVocabulary - 5, 50, 1)));
+  const Drafter fresh = draftModel(small);
+  const std::vector<int> expected = fresh(TokenIds({1, 2, 3}), 4);
+  REQUIRE(expected.size() == 4);
+  Drafter drafter = draftModel(small);
+  for (const int lacking : {-1, kRequestVocabulary - 5, kRequestVocabulary - 1, std::numeric_limits<int>::max()})
+    for (const std::vector<int>& ids :
+         {std::vector{lacking}, std::vector{lacking, 1}, std::vector{1, 2, 3, lacking}, std::vector{1, lacking, 3}}) {
+      CHECK(drafter(ids, 4).empty());
+      CHECK(drafter(TokenIds({1, 2, 3}), 4) == expected);
+    }
+  CHECK(drafter({1, 2, 3, kRequestVocabulary - 6}, 4).size() == 4);
+
+  std::vector<int> prompt = requestPrompt(30, 4);
+  prompt[10] = kRequestVocabulary - 1;
+  GenerateOptions options{.max_tokens = 20};
+  const Generation alone = generateTokens(prompt, options, requestWeights());
+  options.drafter = drafter;
+  checkSameGeneration(generateTokens(prompt, options, requestWeights()), alone);
 }
 
 TEST_CASE("requests: a stop id among guesses ends the sequence there") {

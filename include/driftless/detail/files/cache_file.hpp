@@ -168,6 +168,10 @@ CacheFileHeader readCacheHeader(CacheFileReader& file, const Weights<Scalar>& we
 template <FloatingScalar Scalar>
 void saveCache(const ModelCache<Scalar>& cache, const std::filesystem::path& path, const Weights<Scalar>& weights) {
   detail::checkCache(cache, weights.config);
+  for (Index layer = 1; layer < cache.layers(); ++layer)
+    if (cache.layer(layer).stored() != cache.layer(0).stored())
+      detail::raise<ArgumentError>({"saveCache: expected all layers stored as ", nameOf(cache.layer(0).stored()),
+                                    ", like layer 0, got ", nameOf(cache.layer(layer).stored()), " in layer ", layer});
   detail::FileReplacement file(path);
   detail::Checksum checksum;
   const auto write = [&](detail::CacheFileBlock& block) {

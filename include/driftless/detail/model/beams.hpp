@@ -103,10 +103,13 @@ class BeamSearch {
   /// Takes the logits [beams, V] after the last ids. Returns what is wrong with them, or nothing.
   std::string advance(const MatrixView<Scalar>& logits, LogitsCheck<Scalar>& check, Step<Scalar>& step) {
     BestCandidates all(beamCount()), unfinished(beamCount());
+    std::vector<Row> rows;
+    rows.reserve(beams_.size());
     for (std::size_t i = 0; i < beams_.size(); ++i) {
       const std::span<const Scalar> row = rowOf(logits, static_cast<Index>(i));
       if (std::string fault = check.faultAt(beams_[i].cache.length() - 1, row); !fault.empty()) return fault;
-      computeLogProbabilities(row, beams_[i], step);
+      rows.push_back(rowFor(row));
+      computeLogProbabilities(rows.back().log_softmax, row.size(), beams_[i], step);
       for (std::size_t id = 0; id < row.size(); ++id) {
         const BeamCandidate candidate{beams_[i].sum + log_probabilities_[id], i, static_cast<int>(id)};
         if (candidate.sum == -std::numeric_limits<double>::infinity()) continue;
@@ -118,12 +121,12 @@ class BeamSearch {
     ++length_;
     const double divisor = powerOfLength(length_, options_->length_penalty);
     for (const BeamCandidate& candidate : all.takeSorted())
-      if (isStop(candidate.id) || length_ == longest_) keep(candidate, candidate.sum / divisor, logits);
+      if (isStop(candidate.id) || length_ == longest_) keep(candidate, candidate.sum / divisor, rows);
     const std::vector<BeamCandidate> next = unfinished.takeSorted();
     const bool is_full = found_.size() == beamCount();
     goes_on_ = length_ < longest_ && !next.empty() &&
                !(is_full && (options_->early_stopping || next.front().sum / divisor <= found_.back().beam_score));
-    if (goes_on_) replaceBeams(next, logits);
+    if (goes_on_) replaceBeams(next, rows);
     return {};
   }
 
@@ -135,23 +138,35 @@ class BeamSearch {
     double sum;                      ///< of the log-probabilities, after rules
   };
 
+  /// What candidates of one beam have in common.
+  struct Row {
+    LogSoftmax<Scalar> log_softmax;
+    std::vector<TokenLogProbability> top;  ///< if asked for
+  };
+
+  Row rowFor(std::span<const Scalar> logits) const {
+    Row row{LogSoftmax<Scalar>(logits), {}};
+    if (options_->log_probabilities) row.top = row.log_softmax.top(*options_->log_probabilities);
+    return row;
+  }
+
   std::size_t beamCount() const { return static_cast<std::size_t>(options_->num_beams); }
   bool isStop(int id) const {
     return std::find(options_->stop_ids.begin(), options_->stop_ids.end(), id) != options_->stop_ids.end();
   }
 
   /// What rules make of them.
-  void computeLogProbabilities(std::span<const Scalar> logits, const Beam& beam, Step<Scalar>& step) {
-    const LogSoftmax<Scalar> log_softmax(logits);
-    log_probabilities_.resize(logits.size());
-    for (std::size_t id = 0; id < logits.size(); ++id) log_probabilities_[id] = log_softmax(static_cast<int>(id));
+  void computeLogProbabilities(const LogSoftmax<Scalar>& log_softmax, std::size_t count, const Beam& beam,
+                               Step<Scalar>& step) {
+    log_probabilities_.resize(count);
+    for (std::size_t id = 0; id < count; ++id) log_probabilities_[id] = log_softmax(static_cast<int>(id));
     const std::span<double> changed(log_probabilities_);
     applyRules(changed, options_->rules, beam.ids, prompt_tokens_, step.rules);
     if (length_ < options_->min_tokens) suppressTokens(changed, std::span(options_->stop_ids));
   }
 
   /// A continuation has ended. It goes after those found that are as good.
-  void keep(const BeamCandidate& last, double score, const MatrixView<Scalar>& logits) {
+  void keep(const BeamCandidate& last, double score, const std::vector<Row>& rows) {
     const auto place = std::find_if(found_.begin(), found_.end(),
                                     [&](const Generation& generation) { return generation.beam_score < score; });
     if (place == found_.end() && found_.size() == beamCount()) return;
@@ -163,14 +178,14 @@ class BeamSearch {
     generation.finish_reason = FinishReason::stop;
     if (!isStop(last.id)) {
       generation.output_ids.push_back(last.id);
-      addScore(last, logits, generation.scores);
+      addScore(last, rows[last.beam], generation.scores);
       generation.finish_reason = length_ == options_->max_tokens ? FinishReason::length : FinishReason::context_full;
     }
     found_.insert(place, std::move(generation));
     if (found_.size() > beamCount()) found_.pop_back();
   }
 
-  void replaceBeams(const std::vector<BeamCandidate>& next, const MatrixView<Scalar>& logits) {
+  void replaceBeams(const std::vector<BeamCandidate>& next, const std::vector<Row>& rows) {
     std::vector<std::size_t> uses(beams_.size(), 0);
     for (const BeamCandidate& candidate : next) ++uses[candidate.beam];
     std::vector<Beam> beams;
@@ -182,15 +197,13 @@ class BeamSearch {
         beams.push_back({from.ids, from.scores, from.cache.clone(), 0});
       beams.back().ids.push_back(candidate.id);
       beams.back().sum = candidate.sum;
-      addScore(candidate, logits, beams.back().scores);
+      addScore(candidate, rows[candidate.beam], beams.back().scores);
     }
     beams_ = std::move(beams);
   }
 
-  void addScore(const BeamCandidate& candidate, const MatrixView<Scalar>& logits, std::vector<TokenScore>& scores) {
-    if (!options_->log_probabilities) return;
-    const LogSoftmax<Scalar> log_softmax(rowOf(logits, static_cast<Index>(candidate.beam)));
-    scores.push_back({log_softmax(candidate.id), log_softmax.top(*options_->log_probabilities)});
+  void addScore(const BeamCandidate& candidate, const Row& row, std::vector<TokenScore>& scores) const {
+    if (options_->log_probabilities) scores.push_back({row.log_softmax(candidate.id), row.top});
   }
 
   const GenerateOptions* options_;

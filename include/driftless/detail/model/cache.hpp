@@ -96,11 +96,14 @@ struct CacheAccess {
     return keyScales(cache, cache.n_head_ + head, position);
   }
 
-  /// Makes the pages of the next `rows` positions these layers' own, which are of the same shape and length: those in
-  /// use that are shared are copied, the others are new. If memory is short, what the layers hold is as it was.
+  /// Makes the pages of the next `rows` positions these layers' own, which are of the same length: those in use that
+  /// are shared are copied, the others are new. If memory is short, what the layers hold is as it was.
   template <class Scalar>
   static void makeRoom(std::span<LayerCache<Scalar>> layers, Index rows) {
-    const Index bytes = pageBytes(layers.front()), length = layers.front().length_;
+    const Index length = layers.front().length_;
+    // Layers may be stored as different types.
+    Index bytes = 0;
+    for (const LayerCache<Scalar>& layer : layers) bytes += Page::bytesFor(pageBytes(layer));
     for (Index index = length / kPage; index < pages(length + rows); ++index) {
       const auto page = static_cast<std::size_t>(index);
       const auto isThere = [&](const LayerCache<Scalar>& layer) { return page < layer.pages_.size(); };
@@ -108,13 +111,13 @@ struct CacheAccess {
         return isThere(layer) && !layer.pages_[page].isShared();
       };
       if (std::all_of(layers.begin(), layers.end(), isOwn)) continue;
-      Arena arena(std::ssize(layers) * Page::bytesFor(bytes));
+      Arena arena(bytes);
       for (LayerCache<Scalar>& layer : layers) {
         if (isOwn(layer)) continue;
         if (isThere(layer))
-          layer.pages_[page] = layer.pages_[page].copy(bytes, arena);
+          layer.pages_[page] = layer.pages_[page].copy(pageBytes(layer), arena);
         else
-          layer.pages_.emplace_back(bytes, arena);
+          layer.pages_.emplace_back(pageBytes(layer), arena);
       }
     }
   }
@@ -230,21 +233,26 @@ struct CacheAccess {
   }
 };
 
-/// Throws ArgumentError if a cache is not of the shape of a model, or if its layers are out of step.
+/// Throws ArgumentError if a cache is not of the shape of a model, or if its layers are out of step. Each of them may
+/// have been assigned by itself.
 template <class Scalar>
 void checkCache(const ModelCache<Scalar>& cache, const Config& config) {
-  const auto checkSize = [](const char* size, Index expected, Index actual) {
-    if (actual != expected)
-      raise<ArgumentError>({"expected a cache made for these weights, of ", size, " ", expected, ", got ", actual});
-  };
-  checkSize("n_layer", config.n_layer, cache.layers());
-  checkSize("n_positions", config.n_positions, cache.capacity());
-  checkSize("n_head", config.n_head, cache.layer(0).heads());
-  checkSize("head size", config.headSize(), cache.layer(0).headSize());
-  for (Index layer = 1; layer < cache.layers(); ++layer)
+  if (cache.layers() != config.n_layer)
+    raise<ArgumentError>(
+        {"expected a cache made for these weights, of n_layer ", config.n_layer, ", got ", cache.layers()});
+  for (Index layer = 0; layer < cache.layers(); ++layer) {
+    const auto checkSize = [&](const char* size, Index expected, Index actual) {
+      if (actual != expected)
+        raise<ArgumentError>({"expected a cache made for these weights, of ", size, " ", expected, ", got ", actual,
+                              " in layer ", layer});
+    };
+    checkSize("n_positions", config.n_positions, cache.layer(layer).capacity());
+    checkSize("n_head", config.n_head, cache.layer(layer).heads());
+    checkSize("head size", config.headSize(), cache.layer(layer).headSize());
     if (cache.layer(layer).length() != cache.length())
       raise<ArgumentError>({"the cache's layers are out of step: layer 0 holds ", cache.length(), " positions, layer ",
                             layer, " holds ", cache.layer(layer).length()});
+  }
 }
 
 }  // namespace detail

@@ -12,9 +12,10 @@
 #include "driftless/detail/kernels/lanes.hpp"
 #include "driftless/detail/kernels/logarithm.hpp"
 #include "driftless/detail/messages.hpp"
-#include "driftless/detail/model/sample.hpp"
+#include "driftless/detail/model/largest.hpp"
 #include "driftless/error.hpp"
 #include "driftless/log_probabilities.hpp"
+#include "driftless/sample.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
@@ -43,9 +44,14 @@ double sumOfPowers(std::span<const Scalar> logits, double largest) {
 
 template <class Scalar>
 LogSoftmax<Scalar>::LogSoftmax(std::span<const Scalar> logits) : logits_(logits) {
-  if (const std::string fault = faultOf(logits); !fault.empty()) raise<ArgumentError>({fault});
   largest_ = static_cast<double>(largestOf(logits));
   log_sum_ = naturalLogarithm(sumOfPowers(logits, largest_));
+}
+
+template <class Scalar>
+LogSoftmax<Scalar> LogSoftmax<Scalar>::checked(std::span<const Scalar> logits) {
+  if (const std::string fault = faultOf(logits); !fault.empty()) raise<ArgumentError>({fault});
+  return LogSoftmax(logits);
 }
 
 template <class Scalar>

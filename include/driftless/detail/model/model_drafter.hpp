@@ -27,6 +27,8 @@ class ModelDrafter {
     const auto last = ids.end() - 1;
     cache_.truncate(std::mismatch(held.begin(), held.end(), ids.begin(), last).first - held.begin());
     std::vector<int> next(ids.begin() + cache_.length(), ids.end()), guesses;
+    const Index V = weights_->config.vocab_size;
+    if (std::any_of(next.begin(), next.end(), [&](int id) { return id < 0 || id >= V; })) return guesses;
     while (static_cast<Index>(guesses.size()) < most &&
            cache_.length() + static_cast<Index>(next.size()) <= cache_.capacity()) {
       const int id = argmax(prefill(next, *weights_, cache_, workspace_));

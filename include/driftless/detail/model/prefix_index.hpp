@@ -26,9 +26,10 @@ PrefixIndex<Scalar>::PrefixIndex(const Weights<Scalar>& weights, StoredType stor
 template <FloatingScalar Scalar>
 void PrefixIndex<Scalar>::insert(const ModelCache<Scalar>& cache) {
   detail::checkCache(cache, config_);
-  if (cache.layer(0).stored() != empty_.layer(0).stored())
-    detail::raise<ArgumentError>({"PrefixIndex: expected a cache stored as ", nameOf(empty_.layer(0).stored()),
-                                  ", got ", nameOf(cache.layer(0).stored())});
+  for (Index layer = 0; layer < cache.layers(); ++layer)
+    if (cache.layer(layer).stored() != empty_.layer(layer).stored())
+      detail::raise<ArgumentError>({"PrefixIndex: expected a cache stored as ", nameOf(empty_.layer(layer).stored()),
+                                    ", got ", nameOf(cache.layer(layer).stored()), " in layer ", layer});
   const std::vector<int>& ids = cache.ids();
   const Index known = std::find(ids.begin(), ids.end(), -1) - ids.begin();
   Path path;

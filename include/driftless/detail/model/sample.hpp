@@ -12,9 +12,9 @@
 
 #include "driftless/argmax.hpp"
 #include "driftless/detail/kernels/kernels.hpp"
-#include "driftless/detail/kernels/lanes.hpp"
 #include "driftless/detail/messages.hpp"
 #include "driftless/detail/model/candidates.hpp"
+#include "driftless/detail/model/largest.hpp"
 #include "driftless/detail/model/workspace.hpp"
 #include "driftless/error.hpp"
 #include "driftless/sample.hpp"
@@ -34,20 +34,6 @@ DRIFTLESS_INLINE void checkSampling(const Sampling& sampling) {
 }
 
 namespace detail {
-
-/// The largest number; minus infinity where there is none. In lanes, for it is on every token's way.
-template <class Scalar>
-Scalar largestOf(std::span<const Scalar> numbers) {
-  const auto take = [](const Lanes<Scalar>& largest, const Lanes<Scalar>& some) {
-    return selectLess(largest, some, some, largest);
-  };
-  const Scalar* at = numbers.data();
-  const Scalar* const end = at + numbers.size();
-  Lanes<Scalar> largest = Lanes<Scalar>::broadcast(-std::numeric_limits<Scalar>::infinity());
-  for (; end - at >= kLanes; at += kLanes) largest = take(largest, Lanes<Scalar>::load(at));
-  for (; at != end; ++at) largest = take(largest, Lanes<Scalar>::broadcast(*at));
-  return maxOfLanes(largest);
-}
 
 template <class Scalar>
 std::string faultOf(std::span<const Scalar> logits) {
