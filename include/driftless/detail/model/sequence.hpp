@@ -211,7 +211,8 @@ class Sequence {
   }
 
   TokenScore scoreOf(const LogSoftmax<Scalar>& log_softmax, int id) const {
-    return {log_softmax(id), log_softmax.top(options().log_probabilities.value_or(0))};
+    const Index top = options().log_probabilities.value_or(0);
+    return {log_softmax(id), top > 0 ? log_softmax.top(top) : std::vector<TokenLogProbability>()};
   }
 
   /// The next id, by the logits of the one before it; nothing if the sequence ends here.
