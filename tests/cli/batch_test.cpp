@@ -26,13 +26,13 @@
 #include "driftless/weights.hpp"
 #include "support/checkpoint_writer.hpp"
 #include "support/fixtures.hpp"
+#include "support/program_output.hpp"
 #include "support/run_program.hpp"
 #include "support/temporary_directory.hpp"
 
 using namespace driftless;
 using namespace driftless::test;
 using nlohmann::json;
-using Words = std::vector<std::string>;
 
 namespace {
 
@@ -47,12 +47,6 @@ std::vector<std::string> sortedLinesOf(const std::string& text) {
   std::vector<std::string> lines = linesOf(text);
   std::ranges::sort(lines);
   return lines;
-}
-
-std::vector<json> jsonLinesOf(const std::string& text) {
-  std::vector<json> objects;
-  for (const std::string& line : linesOf(text)) objects.push_back(json::parse(line));
-  return objects;
 }
 
 /// A job's files.
@@ -139,7 +133,7 @@ TEST_SUITE("batch") {
     json first = {{"ids", golden.at("prompt_ids")}, {"max_tokens", golden.at("max_tokens")}};
     const std::string out = undisturbed(first.dump() + "\n{\"id\":\"b\",\"prompt\":\"Once upon\"}\n" +
                                         "{\"id\":-2.5,\"ids\":[1,2],\"temperature\":1.5,\"seed\":3}");
-    const std::vector<json> lines = jsonLinesOf(out);
+    const std::vector<json> lines = jsonLines(out);
     REQUIRE(lines.size() == 3);
     CHECK(lines[0].at("id") == 1);
     CHECK(lines[0].at("ids") == golden.at("output_ids"));
@@ -163,7 +157,7 @@ TEST_SUITE("batch") {
     const std::string out =
         undisturbed("{\"ids\":[5]}\n{\"ids\":[5],\"temperature\":0,\"max_tokens\":3}\n",
                     {"--temperature", "1.2", "--seed", "9", "--top-k", "50", "--top-p", "0.95", "-n", "4"});
-    const std::vector<json> lines = jsonLinesOf(out);
+    const std::vector<json> lines = jsonLines(out);
     REQUIRE(lines.size() == 2);
     const Words words = {"generate", "--ids",  "5", "--output", "json", "--temperature",
                          "1.2",      "--seed", "9", "--top-k",  "50",   "--top-p",
@@ -218,7 +212,7 @@ TEST_SUITE("batch") {
     };
     std::string requests;
     for (const Key& key : keys) requests += std::string("{\"prompt\":\"Once upon\",") + key.json + "}\n";
-    const std::vector<json> lines = jsonLinesOf(undisturbed(requests, {"-n", "24"}));
+    const std::vector<json> lines = jsonLines(undisturbed(requests, {"-n", "24"}));
     REQUIRE(lines.size() == keys.size());
     const std::vector<int> prompt = tokenizer.encode("Once upon");
     Workspace<float> workspace(weights.threads);
@@ -282,7 +276,7 @@ TEST_SUITE("batch") {
     // Greedily, "Once upon" goes on with 258, 535, 11.
     const std::string out =
         undisturbed("{\"prompt\":\"Once upon\",\"stop_ids\":[11]}\n{\"prompt\":\"Once upon\"}\n", {"--stop-at-eos"});
-    const std::vector<json> lines = jsonLinesOf(out);
+    const std::vector<json> lines = jsonLines(out);
     CHECK(lines.at(0).at("ids") == json({258, 535}));
     CHECK(lines.at(0).at("finish_reason") == "stop");
     CHECK(lines.at(1).at("ids").size() == 6);
@@ -307,7 +301,7 @@ TEST_SUITE("batch") {
 
   TEST_CASE("a byte order mark, CR LF and empty lines change nothing but the numbers of lines") {
     const std::string out = undisturbed("\xEF\xBB\xBF{\"ids\":[1]}\r\n\r\n \t\n{\"ids\":[2]}\n\n{\"ids\":[3]}");
-    const std::vector<json> lines = jsonLinesOf(out);
+    const std::vector<json> lines = jsonLines(out);
     REQUIRE(lines.size() == 3);
     CHECK(lines[0].at("id") == 1);
     CHECK(lines[1].at("id") == 4);
@@ -391,7 +385,7 @@ TEST_SUITE("batch") {
     CHECK(run.err.starts_with("driftless: " + job.in() + ": line 2: request: bad JSON"));
     CHECK(run.err.ends_with("; in all, " + std::to_string(bads.size()) + " of " + std::to_string(2 * bads.size()) +
                             " requests failed\n"));
-    const std::vector<json> lines = jsonLinesOf(job.result());
+    const std::vector<json> lines = jsonLines(job.result());
     REQUIRE(lines.size() == 2 * bads.size());
     for (std::size_t i = 0; i < bads.size(); ++i) {
       INFO(bads[i].line);
@@ -409,8 +403,7 @@ TEST_SUITE("batch") {
 
   TEST_CASE("a prompt that is too long is one error, and one that fills the context is none") {
     const std::string full = json(std::vector<int>(512, 1)).dump(), longer = json(std::vector<int>(513, 1)).dump();
-    const std::vector<json> lines =
-        jsonLinesOf(undisturbed("{\"ids\":" + longer + "}\n{\"ids\":" + full + "}\n", {}, 1));
+    const std::vector<json> lines = jsonLines(undisturbed("{\"ids\":" + longer + "}\n{\"ids\":" + full + "}\n", {}, 1));
     REQUIRE(lines.size() == 2);
     CHECK(lines[0].at("error").get<std::string>().find("513") != std::string::npos);
     CHECK(lines[1].at("finish_reason") == "context_full");
@@ -419,7 +412,7 @@ TEST_SUITE("batch") {
 
   TEST_CASE("without a tokenizer text is null, and a prompt an error") {
     const std::vector<json> lines =
-        jsonLinesOf(undisturbed("{\"ids\":[1]}\n{\"prompt\":\"a\"}\n", {"-m", fixturePath("odd-gpt2").string()}, 1));
+        jsonLines(undisturbed("{\"ids\":[1]}\n{\"prompt\":\"a\"}\n", {"-m", fixturePath("odd-gpt2").string()}, 1));
     REQUIRE(lines.size() == 2);
     CHECK(lines[0].at("text").is_null());
     CHECK(lines[0].at("ids").size() == 6);
@@ -440,7 +433,7 @@ TEST_SUITE("batch") {
     const ProgramRun run = job.run({"-m", directory.path().string()});
     CHECK(run.status == 1);
     CHECK(run.err.find("line 2: logits at position 0") != std::string::npos);
-    const std::vector<json> lines = jsonLinesOf(job.result());
+    const std::vector<json> lines = jsonLines(job.result());
     REQUIRE(lines.size() == 3);
     CHECK(lines[1].at("finish_reason") == "error");
     CHECK(lines[1].at("error").get<std::string>().find("wte.weight") != std::string::npos);

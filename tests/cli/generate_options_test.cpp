@@ -14,7 +14,7 @@
 #include "driftless/weights.hpp"
 #include "support/checkpoint_writer.hpp"
 #include "support/fixtures.hpp"
-#include "support/run_program.hpp"
+#include "support/program_output.hpp"
 #include "support/small_tokenizer.hpp"
 #include "support/temporary_directory.hpp"
 
@@ -23,7 +23,6 @@
 using namespace driftless::test;
 using nlohmann::json;
 using Ids = std::vector<int>;
-using Words = std::vector<std::string>;
 
 namespace {
 
@@ -32,43 +31,7 @@ Words operator+(Words words, const Words& more) {
   return words;
 }
 
-std::string outputOf(const Words& arguments, const std::string& input = "") {
-  const ProgramRun run = runProgram(arguments, input);
-  INFO("standard error: " << run.err);
-  REQUIRE(run.status == 0);
-  return run.out;
-}
-
-std::vector<json> jsonLinesOf(const Words& arguments, const std::string& input = "") {
-  std::vector<json> objects;
-  std::istringstream lines(outputOf(arguments, input));
-  for (std::string line; std::getline(lines, line);) objects.push_back(json::parse(line));
-  return objects;
-}
-
-json jsonOf(const Words& arguments) {
-  const std::vector<json> objects = jsonLinesOf(arguments + Words{"--output", "json"});
-  REQUIRE(objects.size() == 1);
-  return objects.front();
-}
-
-/// Exit status 2, one line on standard error and nothing on standard output.
-void checkRefused(const Words& arguments, const std::string& expected, const std::string& input = "") {
-  const ProgramRun run = runProgram(arguments, input);
-  INFO("expected in the error: " << expected);
-  INFO("standard error: " << run.err);
-  CHECK(run.status == 2);
-  CHECK(run.out.empty());
-  CHECK(run.err.starts_with("driftless: "));
-  CHECK(std::ranges::count(run.err, '\n') == 1);
-  CHECK(run.err.find(expected) != std::string::npos);
-}
-
-std::string commaSeparated(const Ids& ids) {
-  std::string text;
-  for (const int id : ids) text += (text.empty() ? "" : ",") + std::to_string(id);
-  return text;
-}
+json resultOf(const Words& arguments) { return jsonOf(arguments + Words{"--output", "json"}); }
 
 /// The ids before an output and its own.
 Ids allIds(const json& result) {
@@ -163,13 +126,13 @@ TEST_SUITE("generate options") {
     for (const Option& option : options) requests += "{\"prompt\":\"Once upon\"," + option.keys + "}\n";
     const std::vector<json> results = jsonLinesOf({"batch", "-", "-n", "24"}, requests);
     REQUIRE(results.size() == options.size());
-    const json unchanged = jsonOf(kOnceUpon);
+    const json unchanged = resultOf(kOnceUpon);
     for (std::size_t i = 0; i < options.size(); ++i) {
       INFO(options[i].keys);
       CHECK(results[i].contains("error") == false);
       Words words = options[i].words;
       if (words.front() != "-n") words = words + Words{"-n", "24"};
-      const json generated = jsonOf(Words{"generate", "Once upon"} + words);
+      const json generated = resultOf(Words{"generate", "Once upon"} + words);
       checkSame(generated, results[i]);
       const json& first = generated.contains("choices") ? generated.at("choices").at(0) : generated;
       CHECK((first.at("output_ids") != unchanged.at("output_ids")) == options[i].changes);
@@ -188,7 +151,7 @@ TEST_SUITE("generate options") {
   }
 
   TEST_CASE("a stop string is not part of the text that comes as it is generated") {
-    const json result = jsonOf(kOnceUpon + Words{"--stop", "me, w"});
+    const json result = resultOf(kOnceUpon + Words{"--stop", "me, w"});
     CHECK(result.at("text") == " a ti");
     CHECK(result.at("finish_reason") == "stop");
     CHECK(outputOf(kOnceUpon + Words{"--stop", "me, w"}) == " a ti");
@@ -198,7 +161,7 @@ TEST_SUITE("generate options") {
     const Words words = kOnceUpon + Words{"--samples", "3", "--temperature", "1.2", "--seed", "5"};
     std::string texts, ids;
     for (int i = 0; i < 3; ++i) {
-      const json alone = jsonOf(kOnceUpon + Words{"--temperature", "1.2", "--seed", std::to_string(5 + i)});
+      const json alone = resultOf(kOnceUpon + Words{"--temperature", "1.2", "--seed", std::to_string(5 + i)});
       texts += alone.at("text").get<std::string>() + "\n";
       ids += commaSeparated(alone.at("output_ids")) + "\n";
     }
@@ -321,12 +284,12 @@ TEST_SUITE("generate options") {
     REQUIRE(golden != cases.end());
     const Ids prompt = golden->at("prompt_ids"), output = golden->at("output_ids");
     const CacheFile file;
-    const json first = jsonOf(Words{"generate", "--ids", commaSeparated(prompt), "-n", "15"} + file.save());
+    const json first = resultOf(Words{"generate", "--ids", commaSeparated(prompt), "-n", "15"} + file.save());
     CHECK(first.at("output_ids") == json(Ids(output.begin(), output.begin() + 15)));
-    const json second = jsonOf(Words{"generate", "-n", "25"} + file.load() + file.save());
+    const json second = resultOf(Words{"generate", "-n", "25"} + file.load() + file.save());
     CHECK(second.at("prompt_ids") == json(allIds(first)));
     CHECK(second.at("output_ids") == json(Ids(output.begin() + 15, output.begin() + 40)));
-    const json third = jsonOf(Words{"generate", "-n", "60"} + file.load());
+    const json third = resultOf(Words{"generate", "-n", "60"} + file.load());
     CHECK(third.at("output_ids") == json(Ids(output.begin() + 40, output.begin() + 100)));
     CHECK(file.files() == 1);
   }
@@ -341,10 +304,10 @@ TEST_SUITE("generate options") {
 
   TEST_CASE("a prompt for a loaded cache follows its ids, which rules see") {
     const CacheFile file;
-    const json first = jsonOf(Words{"generate", "Once upon", "-n", "12", "--stop", "me, w"} + file.save());
+    const json first = resultOf(Words{"generate", "Once upon", "-n", "12", "--stop", "me, w"} + file.save());
     CHECK(first.at("text") == " a ti");  // its last token is not one that was chosen
     Ids all = allIds(first);
-    const Ids more = jsonOf({"generate", "ger said", "-n", "0"}).at("prompt_ids");
+    const Ids more = resultOf({"generate", "ger said", "-n", "0"}).at("prompt_ids");
     all.insert(all.end(), more.begin(), more.end());
     const std::vector<Words> options = {{},
                                         {"--no-repeat-ngram-size", "1"},
@@ -355,8 +318,8 @@ TEST_SUITE("generate options") {
                                         {"--logprobs", "2"}};
     for (const Words& option : options) {
       const Words words = Words{"-n", "20"} + option;
-      const json expected = jsonOf(Words{"generate", "--ids", commaSeparated(all)} + words);
-      const json found = jsonOf(Words{"generate", "ger said"} + words + file.load());
+      const json expected = resultOf(Words{"generate", "--ids", commaSeparated(all)} + words);
+      const json found = resultOf(Words{"generate", "ger said"} + words + file.load());
       for (const char* key : {"prompt_ids", "output_ids", "text", "finish_reason"})
         CHECK(found.at(key) == expected.at(key));
       CHECK(found.value("logprobs", json()) == expected.value("logprobs", json()));
@@ -369,9 +332,9 @@ TEST_SUITE("generate options") {
   TEST_CASE("a full context is saved but for the last token, which comes again") {
     const CacheFile file;
     const Words generate = {"generate", "-m", fixturePath("odd-gpt2").string(), "-n", "40"};
-    const json first = jsonOf(generate + Words{"--ids", "1,2,3"} + file.save());
+    const json first = resultOf(generate + Words{"--ids", "1,2,3"} + file.save());
     CHECK(first.at("finish_reason") == "context_full");
-    const json again = jsonOf(generate + file.load());
+    const json again = resultOf(generate + file.load());
     CHECK(again.at("prompt_ids").size() == 16);
     CHECK(again.at("output_ids") == json::array({first.at("output_ids").back()}));
     CHECK(again.at("finish_reason") == "context_full");

@@ -9,54 +9,15 @@
 #include <vector>
 
 #include "support/fixtures.hpp"
-#include "support/run_program.hpp"
+#include "support/program_output.hpp"
 #include "support/temporary_directory.hpp"
 
 // `score` and `rank` as a person runs them.
 
 using namespace driftless::test;
 using nlohmann::json;
-using Words = std::vector<std::string>;
 
 namespace {
-
-std::string outputOf(const Words& arguments, const std::string& input = "") {
-  const ProgramRun run = runProgram(arguments, input);
-  INFO("standard error: " << run.err);
-  REQUIRE(run.status == 0);
-  return run.out;
-}
-
-std::vector<json> jsonLinesOf(const Words& arguments, const std::string& input = "") {
-  std::vector<json> objects;
-  std::istringstream lines(outputOf(arguments, input));
-  for (std::string line; std::getline(lines, line);) objects.push_back(json::parse(line));
-  return objects;
-}
-
-json jsonOf(const Words& arguments, const std::string& input = "") {
-  const std::vector<json> objects = jsonLinesOf(arguments, input);
-  REQUIRE(objects.size() == 1);
-  return objects.front();
-}
-
-/// Exit status 2, nothing on standard output and one line on standard error.
-void checkRefused(const Words& arguments, const std::string& expected, const std::string& input = "") {
-  const ProgramRun run = runProgram(arguments, input);
-  INFO("expected in the error: " << expected);
-  INFO("standard error: " << run.err);
-  CHECK(run.status == 2);
-  CHECK(run.out.empty());
-  CHECK(run.err.starts_with("driftless: "));
-  CHECK(std::ranges::count(run.err, '\n') == 1);
-  CHECK(run.err.find(expected) != std::string::npos);
-}
-
-std::string commaSeparated(const std::vector<int>& ids) {
-  std::string text;
-  for (const int id : ids) text += (text.empty() ? "" : ",") + std::to_string(id);
-  return text;
-}
 
 void checkClose(const json& actual, const json& expected) {
   REQUIRE(actual.size() == expected.size());

@@ -14,7 +14,7 @@
 
 #include "support/checkpoint_writer.hpp"
 #include "support/fixtures.hpp"
-#include "support/run_program.hpp"
+#include "support/program_output.hpp"
 #include "support/small_tokenizer.hpp"
 #include "support/temporary_directory.hpp"
 
@@ -23,7 +23,6 @@
 using namespace driftless::test;
 using nlohmann::json;
 using Ids = std::vector<int>;
-using Words = std::vector<std::string>;
 
 namespace {
 
@@ -33,53 +32,12 @@ constexpr const char* kHint =
     "<|endoftext|>; (3) <|endoftext|> in a prompt is the special token; (4) any error is one line on standard error "
     "and exit status 2. If the ids are wrong, see the stage greedy-decode first.";
 
-std::string commaSeparated(const Ids& ids) {
-  std::string text;
-  for (const int id : ids) text += (text.empty() ? "" : ",") + std::to_string(id);
-  return text;
-}
-
-/// Runs the program, which must succeed, and returns its standard output.
-std::string outputOf(const Words& arguments, const std::string& input = "") {
-  const ProgramRun run = runProgram(arguments, input);
-  INFO("standard error: " << run.err);
-  CHECK(run.status == 0);
-  return run.out;
-}
-
-json jsonOf(const Words& arguments, const std::string& input = "") {
-  const std::string out = outputOf(arguments, input);
-  INFO("standard output: " << out);
-  REQUIRE(json::accept(out));
-  CHECK(std::ranges::count(out, '\n') == 1);
-  return json::parse(out);
-}
-
 const json& goldenNamed(const std::string& name) {
   const json& cases = fixtureJson("tales-gpt2/goldens/greedy.json").at("cases");
   return *std::ranges::find_if(cases, [&](const json& golden) { return golden.at("name") == name; });
 }
 
 std::string maxTokens(const json& golden) { return std::to_string(golden.at("max_tokens").get<int>()); }
-
-void checkError(const ProgramRun& run, const std::string& expected) {
-  INFO("expected in the error: " << expected);
-  INFO("standard error: " << run.err);
-  CHECK(run.status == 2);
-  CHECK(run.out.empty());
-  CHECK(run.err.starts_with("driftless: "));
-  CHECK(std::ranges::count(run.err, '\n') == 1);
-  CHECK(run.err.ends_with('\n'));
-  CHECK(run.err.find(expected) != std::string::npos);
-}
-
-/// Every line of JSON Lines.
-std::vector<json> jsonLines(const std::string& text) {
-  std::vector<json> objects;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) objects.push_back(json::parse(line));
-  return objects;
-}
 
 Words operator+(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
