@@ -17,6 +17,7 @@
 #include "driftless/parameters.hpp"
 #include "driftless/prefix_index.hpp"
 #include "driftless/reference.hpp"
+#include "driftless/request.hpp"
 #include "driftless/rules.hpp"
 #include "driftless/safetensors.hpp"
 #include "driftless/sample.hpp"

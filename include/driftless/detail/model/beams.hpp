@@ -15,7 +15,7 @@
 #include "driftless/detail/model/logits_check.hpp"
 #include "driftless/detail/model/step_plan.hpp"
 #include "driftless/detail/model/workspace.hpp"
-#include "driftless/generate.hpp"
+#include "driftless/request.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 

@@ -16,7 +16,8 @@
 #include "driftless/detail/model/logits_check.hpp"
 #include "driftless/detail/model/step_plan.hpp"
 #include "driftless/detail/model/workspace.hpp"
-#include "driftless/generate.hpp"
+#include "driftless/request.hpp"
+#include "driftless/stop_strings.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
