@@ -55,7 +55,7 @@ if(DRIFTLESS_BUILD_TOOLS)
       DEPENDS driftless_cli
       VERBATIM)
     add_custom_target(driftless_man ALL DEPENDS driftless.1)
-    install(FILES ${PROJECT_BINARY_DIR}/driftless.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+    install(FILES ${PROJECT_BINARY_DIR}/driftless.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL) # if all was built
   else()
     message(STATUS "There will be no man page: it takes help2man")
   endif()

@@ -9,7 +9,7 @@
 #include "driftless/detail/messages.hpp"
 #include "driftless/detail/model/forward.hpp"
 #include "driftless/error.hpp"
-#include "driftless/request.hpp"
+#include "driftless/generate.hpp"
 #include "driftless/scoring.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI {
