@@ -37,7 +37,7 @@ std::vector<Generation> generateTokens(std::span<const Request> requests, const 
     generations.resize(first + static_cast<std::size_t>(request.options.samples));
     detail::Job<Scalar>& job = jobs.emplace_back(request);
     if (onToken) job.on_token = [&onToken, first](std::size_t sample, int id) { return onToken(first + sample, id); };
-    job.on_finish = [&, first](std::size_t sample, Generation generation) {
+    job.on_finish = [&, first](std::size_t sample, Generation&& generation) {
       generations[first + sample] = std::move(generation);
       if (onFinish) onFinish(first + sample, generations[first + sample]);
     };
@@ -84,7 +84,7 @@ Generation generateOne(TokenIds ids, const GenerateOptions& options, const Weigh
   Generation result;
   Job<Scalar> job(request);
   if (onToken) job.on_token = [&](std::size_t, int id) { return onToken(id); };
-  job.on_finish = [&](std::size_t, Generation generation) { result = std::move(generation); };
+  job.on_finish = [&](std::size_t, Generation&& generation) { result = std::move(generation); };
   Batch<Scalar>(weights, workspace, {}).run(job, cache);
   if (result.finish_reason == FinishReason::error) raise<ArgumentError>({result.error});
   return result;

@@ -48,7 +48,7 @@ class SchedulerThread {
       added.job.on_token = [id, onToken = std::move(onToken)](std::size_t sample, int token) {
         return onToken(id, sample, token);
       };
-    added.job.on_finish = [this, &added](std::size_t sample, Generation generation) {
+    added.job.on_finish = [this, &added](std::size_t sample, Generation&& generation) {
       added.generations[sample] = std::move(generation);
       if (++added.ended == added.generations.size()) ended_.splice(ended_.end(), added.place);
     };
