@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
+#include <optional>
+#include <string>
 
 #include "streams.hpp"
 
@@ -54,8 +56,8 @@ const char* nameOf(FinishReason reason) {
 }
 
 Json jsonText(const std::vector<int>& ids, const Tokenizer* tokenizer) {
-  const bool is_text = tokenizer != nullptr && std::ranges::all_of(ids, [&](int id) { return tokenizer->has(id); });
-  return is_text ? Json(tokenizer->decode(ids)) : Json();
+  const std::optional<std::string> text = textOf(ids, tokenizer);
+  return text ? Json(*text) : Json();
 }
 
 const Tokenizer* findForJson(ModelTokenizer& tokenizer) {
