@@ -50,7 +50,17 @@ class LayerCache {
   /// What so many positions would take.
   Index bytesFor(Index positions) const;
 
-  /// [length, C]: the keys as they are stored, heads side by side, in the order of positions.
+  /// The positions that a head keeps, in order: 0 to length - 1, unless some have been dropped. Throws ArgumentError if
+  /// there is no such head.
+  std::vector<Index> positions(Index head) const;
+
+  /// Drops all positions of one head but these, which are in order and keep their numbers. Later tokens attend to no
+  /// others. Pages that no head needs any more are given back. Throws ArgumentError if there is no such head, or for
+  /// positions that it does not keep.
+  void keep(Index head, std::span<const Index> positions);
+
+  /// [length, C]: the keys as they are stored, heads side by side, in the order of positions; zeros where a head has
+  /// dropped a position.
   Matrix<Scalar> keys() const;
   /// [length, C]: the values, likewise.
   Matrix<Scalar> values() const;
