@@ -40,7 +40,7 @@ constexpr std::size_t kRows = 64;
 constexpr std::array kStoredNames = {"f16", "bf16", "int8"};
 
 /// One row of the table: a cache that is compared with the full one.
-struct Subject {
+struct StudiedCache {
   std::string name;
   std::optional<double> budget = {};  ///< share of a window's positions
 
@@ -116,29 +116,29 @@ class CacheStudy {
       : model_(command.model), weights_(weights), ids_(std::move(ids)), length_(length) {}
 
   /// `onTokens` is called with the number of tokens that have been looked at.
-  Findings run(const Subject& subject, const std::function<void(std::size_t)>& onTokens) {
+  Findings run(const StudiedCache& cache, const std::function<void(std::size_t)>& onTokens) {
     Findings findings;
     for (std::size_t begin = 0; begin < ids_.size(); begin += length_) {
-      runWindow(std::span<const int>(ids_).subspan(begin, std::min(length_, ids_.size() - begin)), subject, findings);
+      runWindow(std::span<const int>(ids_).subspan(begin, std::min(length_, ids_.size() - begin)), cache, findings);
       onTokens(std::min(begin + length_, ids_.size()));
     }
     return findings;
   }
 
  private:
-  ModelCache<float> emptyCache(const Subject& subject, std::size_t window) const {
+  ModelCache<float> emptyCache(const StudiedCache& cache, std::size_t window) const {
     ModelOptions options = model_;
-    if (const auto positions = subject.positions(window)) {
-      options.policy = subject.name;
+    if (const auto positions = cache.positions(window)) {
+      options.policy = cache.name;
       options.cache_budget = *positions;
-    } else if (subject.name != "full") {
-      options.cache = subject.name;
+    } else if (cache.name != "full") {
+      options.cache = cache.name;
     }
     return std::move(emptyCaches(options, weights_, 1).front());
   }
 
-  void runWindow(std::span<const int> window, const Subject& subject, Findings& findings) {
-    ModelCache<float> full = emptyCache({"full"}, window.size()), changed = emptyCache(subject, window.size());
+  void runWindow(std::span<const int> window, const StudiedCache& cache, Findings& findings) {
+    ModelCache<float> full = emptyCache({"full"}, window.size()), changed = emptyCache(cache, window.size());
     const std::size_t read = window.size() - std::min(kRows, window.size());
     for (std::size_t t = 0; t < window.size();) {
       const std::size_t rows = t < read ? std::min(kRows, read - t) : window.size() - t;
@@ -179,23 +179,23 @@ class CacheStudy {
 };
 
 /// The full cache first, then each policy by budgets, then stored types. Throws ArgumentError for an unknown name.
-std::vector<Subject> subjectsOf(const CacheStudyCommand& command) {
+std::vector<StudiedCache> cachesOf(const CacheStudyCommand& command) {
   std::vector<std::string> names = command.policies;
   if (names.empty()) {
     for (const NamedPolicy& policy : namedPolicies()) names.push_back(policy.name);
     names.insert(names.end(), kStoredNames.begin(), kStoredNames.end());
   }
-  std::vector<Subject> subjects = {{"full"}};
+  std::vector<StudiedCache> caches = {{"full"}};
   for (const std::string& name : names) {
     if (name == "full") continue;
     if (std::ranges::find(kStoredNames, name) != kStoredNames.end()) {
-      subjects.push_back({name});
+      caches.push_back({name});
       continue;
     }
     makePolicy(name, 1);  // throws if there is none
-    for (const double budget : command.budgets) subjects.push_back({name, budget});
+    for (const double budget : command.budgets) caches.push_back({name, budget});
   }
-  return subjects;
+  return caches;
 }
 
 std::vector<int> readIdsOf(const CacheStudyCommand& command, ModelTokenizer& tokenizer, const Config& config) {
@@ -216,13 +216,13 @@ std::vector<int> readIdsOf(const CacheStudyCommand& command, ModelTokenizer& tok
 
 std::string shortest(double number) { return Json(number).dump(); }
 
-const std::string kHeading =
+const std::string kStudyHeading =
     "policy        budget      bytes  of full  perplexity  KL, nats  agreement  differing bits  tokens/s\n";
 
-std::string row(const Subject& subject, const Findings& findings) {
+std::string row(const StudiedCache& cache, const Findings& findings) {
   std::ostringstream out;
-  out << std::left << std::setw(12) << subject.name << std::right << std::setw(8)
-      << (subject.budget ? shortest(*subject.budget) : "-") << std::setw(11) << findings.bytes << std::fixed
+  out << std::left << std::setw(12) << cache.name << std::right << std::setw(8)
+      << (cache.budget ? shortest(*cache.budget) : "-") << std::setw(11) << findings.bytes << std::fixed
       << std::setprecision(1) << std::setw(7)
       << 100.0 * static_cast<double>(findings.bytes) / static_cast<double>(findings.full_bytes) << " %"
       << std::setprecision(4) << std::setw(12) << findings.perplexity() << std::defaultfloat << std::setprecision(3)
@@ -232,13 +232,13 @@ std::string row(const Subject& subject, const Findings& findings) {
   return out.str();
 }
 
-Json json(const Subject& subject, const Findings& findings, std::size_t window) {
+Json json(const StudiedCache& cache, const Findings& findings, std::size_t window) {
   Json by_position = Json::array();
   for (std::size_t t = 0; t < findings.rows.size(); ++t)
     by_position.push_back(findings.divergence[t] / static_cast<double>(findings.rows[t]));
-  const std::optional<Index> positions = subject.positions(window);
-  return {{"policy", subject.name},
-          {"budget", subject.budget ? Json(*subject.budget) : Json()},
+  const std::optional<Index> positions = cache.positions(window);
+  return {{"policy", cache.name},
+          {"budget", cache.budget ? Json(*cache.budget) : Json()},
           {"positions", positions ? Json(*positions) : Json()},
           {"bytes", findings.bytes},
           {"bytes_share", static_cast<double>(findings.bytes) / static_cast<double>(findings.full_bytes)},
@@ -253,7 +253,7 @@ Json json(const Subject& subject, const Findings& findings, std::size_t window) 
 }  // namespace
 
 void CacheStudyCommand::run() const {
-  const std::vector<Subject> subjects = subjectsOf(*this);
+  const std::vector<StudiedCache> caches = cachesOf(*this);
   const Weights<float> weights = loadWeights(openModel(model), loadOptions(model));
   ModelTokenizer tokenizer(model.path);
   std::vector<int> ids = readIdsOf(*this, tokenizer, weights.config);
@@ -273,15 +273,15 @@ void CacheStudyCommand::run() const {
               {"window", window},
               {"rows", Json::array()}};
   Progress progress("rows", !is_json);
-  if (!is_json) writeOutput(kHeading);
-  for (std::size_t i = 0; i < subjects.size(); ++i) {
+  if (!is_json) writeOutput(kStudyHeading);
+  for (std::size_t i = 0; i < caches.size(); ++i) {
     const auto show = [&](std::size_t seen) {
       const std::size_t done = i * tokens + seen;
-      progress.show(i, done, static_cast<double>(done) / static_cast<double>(subjects.size() * tokens));
+      progress.show(i, done, static_cast<double>(done) / static_cast<double>(caches.size() * tokens));
     };
     show(0);
-    const Findings findings = study.run(subjects[i], show);
-    is_json ? report["rows"].push_back(json(subjects[i], findings, window)) : writeOutput(row(subjects[i], findings));
+    const Findings findings = study.run(caches[i], show);
+    is_json ? report["rows"].push_back(json(caches[i], findings, window)) : writeOutput(row(caches[i], findings));
   }
   progress.clear();
   if (is_json) writeOutput(jsonLine(report));
