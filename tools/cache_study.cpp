@@ -178,11 +178,12 @@ class CacheStudy {
   Workspace<float> workspace_ = Workspace<float>(weights_.threads);
 };
 
-/// The full cache first, then each policy by budgets, then stored types. Throws ArgumentError for an unknown name.
+/// The full cache first, then what the command names, policies by budgets. Throws ArgumentError for an unknown name.
 std::vector<StudiedCache> cachesOf(const CacheStudyCommand& command) {
+  const std::vector<NamedPolicy> policies = namedPolicies();
   std::vector<std::string> names = command.policies;
   if (names.empty()) {
-    for (const NamedPolicy& policy : namedPolicies()) names.push_back(policy.name);
+    for (const NamedPolicy& policy : policies) names.push_back(policy.name);
     names.insert(names.end(), kStoredNames.begin(), kStoredNames.end());
   }
   std::vector<StudiedCache> caches = {{"full"}};
@@ -192,7 +193,8 @@ std::vector<StudiedCache> cachesOf(const CacheStudyCommand& command) {
       caches.push_back({name});
       continue;
     }
-    makePolicy(name, 1);  // throws if there is none
+    if (std::ranges::find(policies, name, &NamedPolicy::name) == policies.end())
+      throw ArgumentError("--policy: expected one of " + policyNames() + ", full, f16, bf16, int8, got " + name);
     for (const double budget : command.budgets) caches.push_back({name, budget});
   }
   return caches;

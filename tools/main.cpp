@@ -530,6 +530,7 @@ void addCacheStudy(CLI::App& app) {
           "--policy", [options](const std::vector<std::string>& names) { options->policies = names; },
           "Names of policies, such as window,h2o (default: all)")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->type_name("NAME,...");
   const auto isBudget = [](const std::string& budgets) -> std::string {
     return parseBudgets(budgets) ? ""
