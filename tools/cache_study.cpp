@@ -18,6 +18,7 @@
 #include "driftless/argmax.hpp"
 #include "driftless/checkpoint.hpp"
 #include "driftless/detail/files/text.hpp"
+#include "driftless/detail/messages.hpp"
 #include "driftless/error.hpp"
 #include "driftless/forward.hpp"
 #include "driftless/log_probabilities.hpp"
@@ -216,15 +217,13 @@ std::vector<int> readIdsOf(const CacheStudyCommand& command, ModelTokenizer& tok
   return ids;
 }
 
-std::string shortest(double number) { return Json(number).dump(); }
-
 const std::string kStudyHeading =
     "policy        budget      bytes  of full  perplexity  KL, nats  agreement  differing bits  tokens/s\n";
 
 std::string row(const StudiedCache& cache, const Findings& findings) {
   std::ostringstream out;
   out << std::left << std::setw(12) << cache.name << std::right << std::setw(8)
-      << (cache.budget ? shortest(*cache.budget) : "-") << std::setw(11) << findings.bytes << std::fixed
+      << (cache.budget ? detail::message({*cache.budget}) : "-") << std::setw(11) << findings.bytes << std::fixed
       << std::setprecision(1) << std::setw(7)
       << 100.0 * static_cast<double>(findings.bytes) / static_cast<double>(findings.full_bytes) << " %"
       << std::setprecision(4) << std::setw(12) << findings.perplexity() << std::defaultfloat << std::setprecision(3)

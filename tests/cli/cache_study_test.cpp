@@ -41,7 +41,8 @@ void checkSameAsFull(const json& row) {
 TEST_CASE("cache-study: the first row is the full cache beside itself, and a budget of 1 is no other") {
   const json& golden = fixtureJson("tales-gpt2/goldens/perplexity.json");
   const json study =
-      jsonOf({"cache-study", "--text", kTale, "--policy", "h2o,f16,window", "--budget", "0.25,0.5,1", "--json"});
+      jsonOf({"cache-study", "--text", "-", "--policy", "h2o,f16,window", "--budget", "0.25,0.5,1", "--json"},
+             golden.at("text"));
   CHECK(study.at("tokens") == golden.at("ids").size());
   CHECK(study.at("window") == study.at("tokens"));
   const json& rows = study.at("rows");
