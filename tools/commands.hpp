@@ -23,6 +23,9 @@ struct ModelOptions {
   std::string weights = "f32";        ///< what weights are stored as
   std::string compute = "f32";        ///< what products with them are computed in
   std::string cache = "f32";          ///< what keys and values are stored as
+  std::optional<std::string> policy;  ///< which positions a cache keeps; all if absent
+  std::optional<Index> cache_budget;  ///< how many, if there is a policy
+  bool past_context = false;          ///< whether a cache goes on after n_positions
   std::optional<int> threads;         ///< as many as Threads() has if absent
   bool maps_files = true;             ///< see driftless::CheckpointOptions
   bool ignores_extra = false;         ///< likewise
@@ -123,6 +126,18 @@ struct BenchCommand {
   bool draws_curve = false;
   bool is_json = false;
   std::optional<std::string> against;  ///< a file with what an earlier run printed as JSON
+
+  void run() const;
+};
+
+struct CacheStudyCommand {
+  ModelOptions model;
+  std::optional<std::string> file;    ///< with a text; - is standard input
+  std::optional<std::string> ids;     ///< in its place
+  std::vector<std::string> policies;  ///< names of policies and stored types; all if there are none
+  std::vector<double> budgets;        ///< shares of a window's positions
+  std::optional<Index> max_length;    ///< tokens of a window
+  bool is_json = false;
 
   void run() const;
 };

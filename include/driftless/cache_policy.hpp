@@ -44,3 +44,7 @@ class CachePolicy {
 void keepLargest(std::span<const double> scores, Index budget, std::span<bool> keep);
 
 }}  // namespace driftless::DRIFTLESS_ABI
+
+#ifndef DRIFTLESS_COMPILED
+#include "driftless/detail/model/cache_policy.hpp"
+#endif
