@@ -1,5 +1,6 @@
 // Included by model_float.cpp and model_double.cpp: everything that steps are made of, for one Scalar.
 
+#include "driftless/detail/model/capture.hpp"
 #include "driftless/detail/model/generate.hpp"
 #include "driftless/detail/model/model_drafter.hpp"
 #include "driftless/detail/model/prefix_index.hpp"
@@ -33,6 +34,9 @@ template const WorkspaceVector<Scalar>& decodeStep(int, Index, const Weights<Sca
 template MatrixView<Scalar> decodeStep(TokenIds, std::span<const Index>, const Weights<Scalar>&,
                                        const std::vector<ModelCache<Scalar>*>&, Workspace<Scalar>&,
                                        const Observer<Scalar>&);
+
+template class Captured<Scalar>;
+template Captured<Scalar> capture(Points, TokenIds, const Weights<Scalar>&, const Observer<Scalar>&);
 
 template void checkLogits(const Eigen::Ref<const RowVector<Scalar>>&, Index, const Weights<Scalar>&);
 template std::vector<Generation> generateTokens(std::span<const Request>, const Weights<Scalar>&, Workspace<Scalar>&,

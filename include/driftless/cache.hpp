@@ -1,11 +1,15 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "driftless/cache_policy.hpp"
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
+#include "driftless/detail/kernels/aligned_buffer.hpp"
 #include "driftless/detail/messages.hpp"
 #include "driftless/detail/model/page.hpp"
 #include "driftless/error.hpp"
@@ -16,6 +20,16 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 
 namespace detail {
 struct CacheAccess;
+template <class Scalar>
+class Growth;
+
+/// Which positions a head keeps, in order.
+struct KeptPositions {
+  std::vector<Index> positions = {};
+  std::vector<double> statistics = {};  ///< [positions, policy.statistics()]
+  AlignedBuffer<bool> chosen = {};      ///< [positions] which of them stay, if is_chosen
+  bool is_chosen = false;               ///< whether positions are to be dropped before the next one is written
+};
 
 inline void checkNewLength(Index length, Index longest) {
   if (length < 0 || length > longest)
@@ -38,14 +52,14 @@ class LayerCache {
   /// that no model has, naming the one, and for a type that is for weights only.
   LayerCache(Index n_head, Index head_size, Index capacity, StoredType stored = StoredType::full);
 
-  Index length() const { return length_; }       ///< positions so far
+  Index length() const { return length_; }       ///< positions so far, those included that have been dropped
   Index capacity() const { return capacity_; }   ///< positions that there is room for
   Index heads() const { return n_head_; }        ///< H
   Index headSize() const { return head_size_; }  ///< D
   StoredType stored() const { return stored_; }  ///< what keys and values are stored as
 
-  /// What its pages take in memory: keys, values, their scales and padding. Those that are shared with clones count in
-  /// each of them.
+  /// What its pages take in memory: keys, values, their scales and padding; and what is noted of positions, if not all
+  /// are kept. Pages that are shared with clones count in each of them.
   Index bytes() const;
   /// What so many positions would take.
   Index bytesFor(Index positions) const;
@@ -65,8 +79,8 @@ class LayerCache {
   /// [length, C]: the values, likewise.
   Matrix<Scalar> values() const;
 
-  /// Forgets all positions from `length` on, and gives back the pages that only they are in. Throws ArgumentError if
-  /// there are fewer.
+  /// Forgets all positions from `length` on, and gives back the pages that only they are in. What has been dropped
+  /// before does not come back. Throws ArgumentError if there are fewer.
   void truncate(Index length);
 
   /// An independent copy with room for as many positions. It shares all pages: none is copied before one of the two
@@ -75,7 +89,10 @@ class LayerCache {
 
  private:
   friend struct detail::CacheAccess;
+  friend class detail::Growth<Scalar>;
   friend class ModelCache<Scalar>;
+
+  void setPolicy(std::shared_ptr<const CachePolicy> policy);
 
   Index n_head_;
   Index head_size_;
@@ -84,6 +101,8 @@ class LayerCache {
   Index length_ = 0;
   Index unchanged_ = 0;              ///< leading positions that are as the model's last whole step left them
   std::vector<detail::Page> pages_;  ///< laid out as detail/model/cache.hpp says
+  std::vector<detail::KeptPositions> kept_ = {};    ///< by head; empty if all positions are kept
+  std::shared_ptr<const CachePolicy> policy_ = {};  ///< that drops positions; may be null
 };
 
 /// What one sequence needs besides the weights: the keys and values of every layer, and their number. Owned by its
@@ -91,23 +110,37 @@ class LayerCache {
 template <FloatingScalar Scalar = float>
 class ModelCache {
  public:
-  /// An empty cache for as many positions as the model has. Throws ArgumentError for a type that is for weights only.
-  explicit ModelCache(const Weights<Scalar>& weights, StoredType stored = StoredType::full) {
+  /// An empty cache for as many positions as the model has. A policy says which of them are kept; without one, all are.
+  ///
+  /// With `past_context`, which needs a policy that keeps fewer than n_positions, there is no end to the positions.
+  /// From n_positions on, tokens are embedded as if they were at earlier ones (see renumberedPosition): the model was
+  /// not trained for that.
+  ///
+  /// Throws ArgumentError for a type that is for weights only, and for past_context without a policy.
+  explicit ModelCache(const Weights<Scalar>& weights, StoredType stored = StoredType::full,
+                      std::shared_ptr<const CachePolicy> policy = {}, bool past_context = false)
+      : past_context_(past_context) {
     const Config& config = weights.config;
     checkConfig(config);  // the member is public
-    for (Index layer = 0; layer < config.n_layer; ++layer)
+    if (past_context && policy == nullptr)
+      detail::raise<ArgumentError>({"past_context: expected a policy that drops positions, got none"});
+    for (Index layer = 0; layer < config.n_layer; ++layer) {
       layers_.emplace_back(config.n_head, config.headSize(), config.n_positions, stored);
+      layers_.back().setPolicy(policy);
+    }
     ids_.reserve(static_cast<std::size_t>(config.n_positions));
   }
 
   /// Positions so far; the next token's position.
   Index length() const { return layers_.empty() ? 0 : layers_.front().length(); }
-  /// Positions that there is room for, n_positions.
-  Index capacity() const { return layers_.empty() ? 0 : layers_.front().capacity(); }
+  /// Positions that there is room for: n_positions, or without end.
+  Index capacity() const {
+    if (past_context_) return (std::numeric_limits<Index>::max)();
+    return layers_.empty() ? 0 : layers_.front().capacity();
+  }
   /// How many layers, L.
   Index layers() const { return static_cast<Index>(layers_.size()); }
-  /// What keys, values, their scales and padding take in memory, in all layers: pages that are shared with clones count
-  /// in each of them.
+  /// What its layers take in memory: see LayerCache::bytes().
   Index bytes() const {
     Index bytes = 0;
     for (const LayerCache<Scalar>& layer : layers_) bytes += layer.bytes();
@@ -131,6 +164,12 @@ class ModelCache {
   /// Likewise.
   const LayerCache<Scalar>& layer(Index index) const { return layers_[checkedLayer(index)]; }
 
+  /// Drops all positions of one head in one layer but these: see LayerCache::keep. Throws ArgumentError if there is no
+  /// such layer.
+  void keep(Index layer_index, Index head, std::span<const Index> positions) {
+    layer(layer_index).keep(head, positions);
+  }
+
   /// Forgets everything.
   void reset() { truncate(0); }
 
@@ -145,6 +184,7 @@ class ModelCache {
   /// when one of the two writes into it. The two may be used on different threads.
   ModelCache clone() const {
     ModelCache copy;
+    copy.past_context_ = past_context_;
     for (const LayerCache<Scalar>& layer : layers_) copy.layers_.push_back(layer.clone());
     copy.ids_.reserve(ids_.capacity());
     copy.ids_ = ids();
@@ -163,7 +203,8 @@ class ModelCache {
   }
 
   std::vector<LayerCache<Scalar>> layers_;
-  mutable std::vector<int> ids_;  ///< as ids() last brought them up to date; with room for all positions
+  mutable std::vector<int> ids_;  ///< as ids() last brought them up to date; with room for the next step's
+  bool past_context_ = false;     ///< whether positions go on from n_positions
 };
 
 /// New tokens of one sequence, and the cache that they go on from, at the positions from cache->length() on. Neither is

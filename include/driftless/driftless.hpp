@@ -5,6 +5,8 @@
 #include "driftless/block.hpp"
 #include "driftless/cache.hpp"
 #include "driftless/cache_file.hpp"
+#include "driftless/cache_policy.hpp"
+#include "driftless/capture.hpp"
 #include "driftless/checkpoint.hpp"
 #include "driftless/config.hpp"
 #include "driftless/drafts.hpp"

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <mutex>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -59,7 +58,7 @@ struct ImpatientObserver {
     const auto count = [this](const auto&) {
       if (++seen > patience) throw std::runtime_error("enough");
     };
-    return {.part = count, .hidden_states = count, .attention_weights = count};
+    return {.part = count, .points = {Point::resid_pre, Point::pattern, Point::logits}, .visit = count};
   }
 };
 
@@ -110,16 +109,14 @@ TEST_CASE("observer: attention weights are those of the plain reference, each ro
   const Index T = static_cast<Index>(prompts.ids.size()), H = prompts.parameters.config.n_head;
   std::vector<Matrix<float>> seen(static_cast<std::size_t>(3 * H), Matrix<float>::Zero(T, T));
   std::set<std::tuple<Index, Index, Index>> rows;
-  std::mutex mutex;
-  Observer<float> observer;
-  observer.attention_weights = [&](const AttentionWeights<float>& row) {
-    const std::scoped_lock lock(mutex);
+  Observer<float> observer{.points = {Point::pattern}};
+  observer.visit = [&](PointValues<float>& row) {
+    CHECK(row.point == Point::pattern);
     CHECK(rows.insert({row.layer, row.head, row.position}).second);
     CHECK(row.sequence == 0);
-    REQUIRE(static_cast<Index>(row.weights.size()) == row.position + 1);
-    for (Index key = 0; key <= row.position; ++key)
-      seen[static_cast<std::size_t>(row.layer * H + row.head)](row.position, key) =
-          row.weights[static_cast<std::size_t>(key)];
+    REQUIRE(row.values.rows() == 1);
+    REQUIRE(row.values.cols() == row.position + 1);
+    seen[static_cast<std::size_t>(row.layer * H + row.head)].row(row.position).head(row.position + 1) = row.values;
   };
   ModelCache<float> cache(prompts.weights);
   const std::span<const int> ids = prompts.ids;
@@ -134,7 +131,7 @@ TEST_CASE("observer: attention weights are those of the plain reference, each ro
                  "layer " + std::to_string(layer) + ", head " + std::to_string(head));
 }
 
-TEST_CASE("observer: hidden states are what blockStep makes of them, layer by layer and sequence by sequence") {
+TEST_CASE("observer: the residual stream is what blockStep makes of them, layer by layer and sequence by sequence") {
   const Subject prompts;
   ModelCache<float> first(prompts.weights), second(prompts.weights), alone(prompts.weights);
   Workspace<float> workspace;
@@ -144,14 +141,15 @@ TEST_CASE("observer: hidden states are what blockStep makes of them, layer by la
 
   std::vector<Matrix<float>> states;  // of the second sequence
   const std::vector<Chunk<float>> chunks = {{ids.first(3), &first}, {ids.subspan(5, 9), &second}};
-  prefill(chunks, prompts.weights, workspace, {.hidden_states = [&](const HiddenStates<float>& seen) {
-            CHECK(seen.x.rows() == (seen.sequence == 0 ? 3 : 9));
-            CHECK(seen.position == (seen.sequence == 0 ? 0 : 5));
-            if (seen.sequence == 1) {
-              CHECK(seen.layer == static_cast<Index>(states.size()));
-              states.push_back(seen.x);
-            }
-          }});
+  const auto see = [&](PointValues<float>& seen) {
+    CHECK(seen.values.rows() == (seen.sequence == 0 ? 3 : 9));
+    CHECK(seen.position == (seen.sequence == 0 ? 0 : 5));
+    if (seen.sequence == 0) return;
+    if (seen.point == Point::resid_post || seen.layer == 0) states.push_back(seen.values);
+    CHECK(seen.values == states.back());
+    CHECK(seen.layer + (seen.point == Point::resid_post ? 2 : 1) == static_cast<Index>(states.size()));
+  };
+  prefill(chunks, prompts.weights, workspace, {.points = {Point::resid_pre, Point::resid_post}, .visit = see});
 
   REQUIRE(states.size() == 4);
   for (Index layer = 0; layer < 3; ++layer) {
@@ -166,11 +164,12 @@ TEST_CASE("observer: a prompt of more rows than a piece holds is seen piece afte
   const Weights<float> weights(livelyParameters(smallConfig(8, 1, 8, 11, 600, 2)));
   ModelCache<float> cache(weights);
   std::vector<std::tuple<Index, Index, Index>> seen;  // layer, position, rows
-  const Observer<float> observer = {.hidden_states = [&](const HiddenStates<float>& states) {
-    seen.emplace_back(states.layer, states.position, states.x.rows());
-  }};
-  const std::vector<std::tuple<Index, Index, Index>> expected = {{0, 0, 512}, {1, 0, 512}, {2, 0, 512},
-                                                                 {0, 512, 8}, {1, 512, 8}, {2, 512, 8}};
+  const Observer<float> observer = {.points = {Point::resid_pre, Point::ln_final},
+                                    .visit = [&](PointValues<float>& states) {
+                                      seen.emplace_back(states.layer, states.position, states.values.rows());
+                                    }};
+  const std::vector<std::tuple<Index, Index, Index>> expected = {{0, 0, 512}, {1, 0, 512}, {0, 0, 512},
+                                                                 {0, 512, 8}, {1, 512, 8}, {0, 512, 8}};
   prefill(someIds(520, 11), weights, cache, observer);
   CHECK((seen == expected));
   seen.clear();
@@ -195,15 +194,20 @@ TEST_CASE("observer: one that sees everything changes no bit, by any kind of ste
   const Weights<float>& weights = prompts.weights;
   const std::span<const int> ids = prompts.ids;
   Workspace<float> workspace;
-  std::atomic<int> parts = 0, states = 0, rows = 0;
-  const Observer<float> everything = {.part = [&](Part) { ++parts; },
-                                      .hidden_states = [&](const HiddenStates<float>&) { ++states; },
-                                      .attention_weights = [&](const AttentionWeights<float>&) { ++rows; }};
+  int parts = 0;
+  std::vector<int> visits(kPoints);
+  Observer<float> everything = {.part = [&](Part) { ++parts; }, .points = Points::all()};
+  everything.visit = [&](PointValues<float>& values) { ++visits[static_cast<std::size_t>(values.point)]; };
   const auto expectSeen = [&](int sequences, int row_count) {
     CHECK(parts == 1 + 3 * 6 + 2);
-    CHECK(states == 4 * sequences);
-    CHECK(rows == 3 * 4 * row_count);
-    parts = states = rows = 0;
+    for (int number = 0; number < kPoints; ++number) {
+      const Point point = static_cast<Point>(number);
+      INFO(pointName(point));
+      const int heads = isOfHead(point) ? 4 : 1, layers = isInLayer(point) ? 3 : 1;
+      CHECK(visits[static_cast<std::size_t>(number)] == layers * heads * (isOverKeys(point) ? row_count : sequences));
+    }
+    parts = 0;
+    visits.assign(kPoints, 0);
   };
   ModelCache<float> watched(weights), plain(weights), second(weights);
   checkSameBits(prefill(ids.first(20), weights, watched, everything), prefill(ids.first(20), weights, plain),

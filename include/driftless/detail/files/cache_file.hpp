@@ -232,7 +232,7 @@ ModelCache<Scalar> loadCache(const std::filesystem::path& path, const Weights<Sc
   }
 
   detail::CacheFileBlock row(row_bytes);
-  detail::CacheAccess::makeRoom(cache, header.length);
+  detail::CacheAccess::makeRoom(detail::CacheAccess::layers(cache), header.length);
   for (Index layer = 0; layer < cache.layers(); ++layer)
     for (Index position = 0; position < header.length; ++position) {
       if (position % detail::kPage == 0) detail::CacheAccess::clearPage(cache.layer(layer), position);

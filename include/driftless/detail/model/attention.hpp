@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "driftless/detail/messages.hpp"
 #include "driftless/detail/model/cache.hpp"
 #include "driftless/detail/model/linear.hpp"
+#include "driftless/detail/model/visit.hpp"
 #include "driftless/detail/model/workspace.hpp"
 #include "driftless/error.hpp"
 #include "driftless/observer.hpp"
@@ -17,23 +19,15 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 
 namespace detail {
 
-/// Tells an observer how the last of some positions attends to all of them.
+/// Attention in one head of up to kTileRows consecutive rows of a segment, the last ones whose keys and values are in
+/// its cache: from their queries in step.qkv to step.mixed. Each attends to the keys up to its own.
 template <class Scalar>
-void showWeights(const Step<Scalar>& step, Index sequence, Index head, std::span<const Scalar> numerators,
-                 Scalar total) {
-  std::vector<Scalar> weights;
-  for (const Scalar numerator : numerators) weights.push_back(numerator / total);
-  step.observer->attention_weights(
-      {step.layer, sequence, head, static_cast<Index>(weights.size()) - 1, std::span<const Scalar>(weights)});
-}
-
-/// Attention in one head of up to kTileRows consecutive rows of one sequence, first_row on: from their queries in
-/// step.qkv to step.mixed. The first row attends to `keys` keys, its own included, each later one to one more.
-template <class Scalar>
-void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, Index keys, Index first_row, Index rows,
-                int thread) {
+void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, Index first, Index rows, int thread) {
   const Kernels<Scalar>& use = kernels<Scalar>();
-  const LayerCache<Scalar>& cache = *segment.cache;
+  LayerCache<Scalar>& cache = *segment.cache;
+  const Index first_row = segment.first_row + first;
+  const Index first_position = segment.position + first;
+  const Index keys = CacheAccess::slots(cache, head, first_position + rows) - rows + 1;  // of the first row
   const Index D = cache.headSize();
   const Index width = CacheAccess::paddedHeadSize(cache);
   const Index longest = keys + rows - 1;
@@ -52,13 +46,21 @@ void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, 
         use.scale_row(scores + r * stride + begin, columns, CacheAccess::keyScales(cache, head, begin));
   }
 
-  // 2. Softmax without its division.
+  const auto rowOf = [&](Index r) { return Eigen::Map<RowVector<Scalar>>(scores + r * stride, keys + r); };
+  if (step.visits(Point::attn_scores))
+    for (Index r = 0; r < rows; ++r)
+      visitKeys(step, Point::attn_scores, segment, head, first_position + r, RowVector<Scalar>(rowOf(r)),
+                -std::numeric_limits<Scalar>::infinity(), [&](Index key, Scalar score) { rowOf(r)[key] = score; });
+
+  // 2. Softmax without its division. A weight that an observer writes gets the numerator that makes it.
   Scalar total[kTileRows];
   for (Index r = 0; r < rows; ++r) total[r] = use.softmax_numerators(scores + r * stride, keys + r);
-  if (step.observer != nullptr && step.observer->attention_weights)
+  if (step.visits(Point::pattern))
     for (Index r = 0; r < rows; ++r)
-      showWeights(step, segment.sequence, head,
-                  std::span<const Scalar>(scores + r * stride, static_cast<std::size_t>(keys + r)), total[r]);
+      visitKeys(step, Point::pattern, segment, head, first_position + r, RowVector<Scalar>(rowOf(r) / total[r]),
+                Scalar(0), [&](Index key, Scalar weight) { rowOf(r)[key] = weight * total[r]; });
+  if (CacheAccess::hasPolicy(cache))
+    CacheAccess::choose(cache, step.layer, head, rowOf(0).template cast<double>() / static_cast<double>(total[0]));
 
   // 3. Values, weighted and summed in the order of positions: together as far as every row reaches, then the rest. The
   // scale of a value goes into its weight.
@@ -95,6 +97,23 @@ void prefetchHead(const Scalar* q, Index C, Index D) {
     for (Index d = 0; d < D; d += kLanes) prefetch(q, (part * C + d) * static_cast<Index>(sizeof(Scalar)));
 }
 
+/// What each head alone adds to the residual stream. If an observer changes a number, attn_out [T, C] changes by as
+/// much.
+template <class Scalar>
+void visitResults(Step<Scalar>& step, const Attention<Scalar>& attn, PaddedRows<Scalar>& attn_out) {
+  if (!step.visits(Point::result)) return;
+  const Index T = step.mixed.rows(), C = step.mixed.cols(), D = C / attn.n_head;
+  PaddedRows<Scalar> z(T, C), result(T, C);
+  for (Index head = 0; head < attn.n_head; ++head) {
+    z.matrix().setZero();
+    z.matrix().middleCols(head * D, D) = step.mixed.matrix().middleCols(head * D, D);
+    multiply(step, z, attn.c_proj.weight, destinationOf(result));
+    visitCopy(step, Point::result, head, result, [&](Index row, Index column, Scalar before) {
+      attn_out.row(row)[column] += result.row(row)[column] - before;
+    });
+  }
+}
+
 /// c_proj(attention(c_attn(x [T, C]))), to a destination of T rows. The rows of step.segments are written to their
 /// caches, and become part of them when the whole step is done.
 template <class Scalar>
@@ -106,27 +125,43 @@ void attnStep(Step<Scalar>& step, const PaddedRows<Scalar>& x, const Attention<S
   step.qkv.resize(x.rows(), 3 * C);
   linear(step, x, attn.c_attn, destinationOf(step.qkv));
   step.tell(Part::linear);
+  visitHeads(step, Point::q, step.qkv, 0, H, D);
+  visitHeads(step, Point::k, step.qkv, C, H, D);
+  visitHeads(step, Point::v, step.qkv, 2 * C, H, D);
 
   Index positions = 0;  // of the largest cache, so that the room needed does not grow with the sequence
   for (const auto& segment : step.segments) positions = (std::max)(positions, segment.cache->capacity());
   step.scores.resize(step.pool.threads() * kTileRows, CacheAccess::pages(positions) * kPage + roundUpToLanes(D));
   step.mixed.resize(x.rows(), C);
-  step.pool.parallelFor(static_cast<Index>(step.segments.size()) * H, [&](Index task, int thread) {
+  auto attend = [&](Index task, int thread) {
     const Segment<Scalar>& segment = step.segments[static_cast<std::size_t>(task / H)];
     const Index head = task % H;
-    for (Index r = 0; r < segment.rows; ++r) {
-      Scalar* q = step.qkv.row(segment.first_row + r) + head * D;
-      if (r + kTileRows < segment.rows) prefetchHead(q + kTileRows * step.qkv.stride(), C, D);
-      for (Index d = 0; d < D; ++d) q[d] *= attn.score_scale;
-      CacheAccess::write(*segment.cache, head, segment.position + r, q + C, q + 2 * C);
+    // What a row attends to is for a policy to choose when the row before it has attended.
+    const Index tile_rows = CacheAccess::hasPolicy(*segment.cache) ? Index{1} : kTileRows;
+    for (Index first = 0; first < segment.rows; first += tile_rows) {
+      const Index rows = (std::min)(tile_rows, segment.rows - first);
+      for (Index r = first; r < first + rows; ++r) {
+        Scalar* q = step.qkv.row(segment.first_row + r) + head * D;
+        if (r + kTileRows < segment.rows) prefetchHead(q + kTileRows * step.qkv.stride(), C, D);
+        for (Index d = 0; d < D; ++d) q[d] *= attn.score_scale;
+        CacheAccess::write(*segment.cache, head, segment.position + r, q + C, q + 2 * C);
+      }
+      attendTile(step, segment, head, first, rows, thread);
     }
-    for (Index r = 0; r < segment.rows; r += kTileRows)
-      attendTile(step, segment, head, segment.position + r + 1, segment.first_row + r,
-                 (std::min)(kTileRows, segment.rows - r), thread);
-  });
+  };
+  const Index tasks = static_cast<Index>(step.segments.size()) * H;
+  if (step.visits(Point::attn_scores) || step.visits(Point::pattern))
+    for (Index task = 0; task < tasks; ++task) attend(task, 0);
+  else
+    step.pool.parallelFor(tasks, attend);
   step.tell(Part::attention);
+  visitHeads(step, Point::z, step.mixed, 0, H, D);
 
-  linear(step, step.mixed, attn.c_proj, to);
+  linearOut(step, step.mixed, attn.c_proj, to, step.visits(Point::result) || step.visits(Point::attn_out),
+            [&](PaddedRows<Scalar>& out) {
+              visitResults(step, attn, out);
+              visit(step, Point::attn_out, out);
+            });
   step.tell(Part::linear);
 }
 
@@ -136,8 +171,8 @@ void checkWidth(const Matrix<Scalar>& x, Index width) {
     raise<ArgumentError>({"expected x of shape [T >= 1, ", width, "], got ", shapeText({x.rows(), x.cols()})});
 }
 
-/// The step of one layer for rows x [T, C] of one sequence, by the caller's thread. Makes room for them in its cache.
-/// Throws before anything is written if they cannot be appended to a cache of n_head heads.
+/// The step of one layer for rows x [T, C] of one sequence, by the caller's thread. Throws before anything is written
+/// if they cannot be appended to a cache of n_head heads.
 template <class Scalar>
 Workspace<Scalar> layerStep(const Matrix<Scalar>& x, Index width, Index n_head, LayerCache<Scalar>& cache) {
   checkWidth(x, width);
@@ -150,7 +185,6 @@ Workspace<Scalar> layerStep(const Matrix<Scalar>& x, Index width, Index n_head, 
         {"expected at most ", cache.capacity() - cache.length(), " more rows for this cache, got ", x.rows()});
   Workspace<Scalar> workspace(Threads(1));
   workspace.step().segments = {{&cache, 0, x.rows(), 0, cache.length(), nullptr}};
-  CacheAccess::makeRoom(cache, x.rows());
   return workspace;
 }
 
@@ -160,10 +194,11 @@ template <FloatingScalar Scalar>
 Matrix<Scalar> attnStep(const std::type_identity_t<Matrix<Scalar>>& x, const Attention<Scalar>& attn,
                         LayerCache<Scalar>& cache) {
   Workspace<Scalar> workspace = detail::layerStep(x, attn.c_proj.weight.out(), attn.n_head, cache);
+  detail::Growth<Scalar> growth(std::span(&cache, 1), x.rows());
   detail::PaddedRows<Scalar> out(x.rows(), x.cols());
   detail::attnStep(workspace.step(), detail::PaddedRows<Scalar>(x), attn, detail::destinationOf(out));
   Matrix<Scalar> result = out.matrix();
-  detail::CacheAccess::grow(cache, x.rows());
+  growth.commit();
   return result;
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -22,8 +24,9 @@ inline constexpr Index kPage = kPanelWidth;
 
 /// What lies where in a layer's cache, and the operations that are for steps alone.
 ///
-/// Positions are in pages, those of all layers in one allocation. A page holds for every head its keys as [D, kPage],
-/// so that scores are computed for many positions side by side, then its values as [kPage, D padded to whole lanes], so
+/// The positions that a head keeps fill slots, in their order: slot i holds position i, unless some have been dropped.
+/// Slots are in pages, those of all layers in one allocation. A page holds for every head its keys as [D, kPage],
+/// so that scores are computed for many of them side by side, then its values as [kPage, D padded to whole lanes], so
 /// that they are summed for many dimensions side by side; then, if the type is quantized, the scales of keys [H, kPage]
 /// and of values [H, kPage]. Keys and scales of positions that are not used may be any numbers, left by what was
 /// truncated.
@@ -96,24 +99,66 @@ struct CacheAccess {
     return keyScales(cache, cache.n_head_ + head, position);
   }
 
-  /// Makes the pages of the next `rows` positions these layers' own, which are of the same length: those in use that
-  /// are shared are copied, the others are new. If memory is short, what the layers hold is as it was.
+  template <class Scalar>
+  static bool keepsAll(const LayerCache<Scalar>& cache) {
+    return cache.kept_.empty();
+  }
+  template <class Scalar>
+  static bool hasPolicy(const LayerCache<Scalar>& cache) {
+    return cache.policy_ != nullptr;
+  }
+  /// How many of a head's slots are in use, once `positions` are there.
+  template <class Scalar>
+  static Index slots(const LayerCache<Scalar>& cache, Index head, Index positions) {
+    return keepsAll(cache) ? positions : std::ssize(cache.kept_[static_cast<std::size_t>(head)].positions);
+  }
+  /// The most that a head has in use.
+  template <class Scalar>
+  static Index mostSlots(const LayerCache<Scalar>& cache) {
+    Index most = keepsAll(cache) ? cache.length_ : 0;
+    for (const KeptPositions& kept : cache.kept_) most = (std::max)(most, Index{std::ssize(kept.positions)});
+    return most;
+  }
+  template <class Scalar>
+  static Index positionAt(const LayerCache<Scalar>& cache, Index head, Index slot) {
+    return keepsAll(cache) ? slot
+                           : cache.kept_[static_cast<std::size_t>(head)].positions[static_cast<std::size_t>(slot)];
+  }
+  /// The row of wpe that a position's token is embedded with.
+  template <class Scalar>
+  static Index embeddedPosition(const ModelCache<Scalar>& cache, Index position) {
+    return cache.past_context_ ? renumberedPosition(position, cache.layers_.front().capacity_) : position;
+  }
+  template <class Scalar>
+  static std::span<LayerCache<Scalar>> layers(ModelCache<Scalar>& cache) {
+    return cache.layers_;
+  }
+
+  /// Makes pages these layers' own in which the next `rows` positions are written, and those in which slots move if
+  /// some are dropped: those in use that are shared are copied, the others are new. If memory is short, what the layers
+  /// hold is as it was.
   template <class Scalar>
   static void makeRoom(std::span<LayerCache<Scalar>> layers, Index rows) {
-    const Index length = layers.front().length_;
     // Layers may be stored as different types.
-    Index bytes = 0;
-    for (const LayerCache<Scalar>& layer : layers) bytes += Page::bytesFor(pageBytes(layer));
-    for (Index index = length / kPage; index < pages(length + rows); ++index) {
+    Index bytes = 0, end = 0;
+    for (const LayerCache<Scalar>& layer : layers) {
+      bytes += Page::bytesFor(pageBytes(layer));
+      end = (std::max)(end, endOfRoom(layer, rows));
+    }
+    const auto first = [](const LayerCache<Scalar>& layer) { return keepsAll(layer) ? layer.length_ / kPage : 0; };
+    Index begin = end;
+    for (const LayerCache<Scalar>& layer : layers) begin = (std::min)(begin, first(layer));
+    for (Index index = begin; index < end; ++index) {
       const auto page = static_cast<std::size_t>(index);
       const auto isThere = [&](const LayerCache<Scalar>& layer) { return page < layer.pages_.size(); };
-      const auto isOwn = [&](const LayerCache<Scalar>& layer) {
-        return isThere(layer) && !layer.pages_[page].isShared();
+      const auto isDone = [&](const LayerCache<Scalar>& layer) {
+        return index < first(layer) || index >= endOfRoom(layer, rows) ||
+               (isThere(layer) && !layer.pages_[page].isShared());
       };
-      if (std::all_of(layers.begin(), layers.end(), isOwn)) continue;
+      if (std::all_of(layers.begin(), layers.end(), isDone)) continue;
       Arena arena(bytes);
       for (LayerCache<Scalar>& layer : layers) {
-        if (isOwn(layer)) continue;
+        if (isDone(layer)) continue;
         if (isThere(layer))
           layer.pages_[page] = layer.pages_[page].copy(pageBytes(layer), arena);
         else
@@ -121,19 +166,109 @@ struct CacheAccess {
       }
     }
   }
+  /// How many pages a layer has with room for `rows` more positions.
   template <class Scalar>
-  static void makeRoom(LayerCache<Scalar>& cache, Index rows) {
-    makeRoom(std::span(&cache, 1), rows);
-  }
-  template <class Scalar>
-  static void makeRoom(ModelCache<Scalar>& cache, Index rows) {
-    makeRoom(std::span(cache.layers_), rows);
+  static Index endOfRoom(const LayerCache<Scalar>& layer, Index rows) {
+    return pages((std::min)(mostSlots(layer) + rows, layer.capacity_));
   }
 
   /// Gives back the pages after those in use.
   template <class Scalar>
   static void releaseRoom(LayerCache<Scalar>& cache) {
-    cache.pages_.erase(cache.pages_.begin() + pages(cache.length_), cache.pages_.end());
+    cache.pages_.erase(cache.pages_.begin() + (std::min)(pages(mostSlots(cache)), Index{std::ssize(cache.pages_)}),
+                       cache.pages_.end());
+  }
+
+  /// Keeps a list of each head's positions from now on: all that there are.
+  template <class Scalar>
+  static void listPositions(LayerCache<Scalar>& cache) {
+    KeptPositions all;
+    all.positions.resize(static_cast<std::size_t>(cache.length_));
+    std::iota(all.positions.begin(), all.positions.end(), Index{0});
+    std::vector<KeptPositions> kept(static_cast<std::size_t>(cache.n_head_));
+    for (KeptPositions& head : kept) head.positions = all.positions;
+    cache.kept_ = std::move(kept);
+  }
+
+  /// The next slot of one head, for a position.
+  template <class Scalar>
+  static Index takeSlot(LayerCache<Scalar>& cache, Index head, Index position) {
+    if (keepsAll(cache)) return position;
+    drop(cache, head);
+    KeptPositions& kept = cache.kept_[static_cast<std::size_t>(head)];
+    const Index slot = std::ssize(kept.positions);
+    if (slot == cache.capacity_)
+      raise<ContextFull>({"expected a policy that keeps fewer than ", slot, " positions (n_positions), got ", slot,
+                          " in head ", head, " at position ", position});
+    kept.positions.push_back(position);
+    if (hasPolicy(cache))
+      kept.statistics.resize(kept.positions.size() * static_cast<std::size_t>(cache.policy_->statistics()));
+    return slot;
+  }
+
+  /// Lets the policy choose what a head keeps of its positions, when the last of them has attended to all.
+  template <class Scalar>
+  static void choose(LayerCache<Scalar>& cache, Index layer, Index head, const RowVector<double>& attention) {
+    KeptPositions& kept = cache.kept_[static_cast<std::size_t>(head)];
+    const std::size_t count = kept.positions.size();
+    const Index n = static_cast<Index>(count);
+    kept.chosen.makeRoom(n);
+    std::fill_n(kept.chosen.data(), n, true);
+    CachedHead view{layer,
+                    head,
+                    kept.positions,
+                    {attention.data(), count},
+                    {kept.statistics.data(), n, cache.policy_->statistics()},
+                    [&] { return headRows(cache, head, kPage, keys, keyScales); },
+                    [&] { return headRows(cache, head, 1, values, valueScales); }};
+    cache.policy_->choose(view, {kept.chosen.data(), count});
+    kept.is_chosen = true;
+  }
+
+  /// Drops what was not chosen: the slots after it move up.
+  template <class Scalar>
+  static void drop(LayerCache<Scalar>& cache, Index head) {
+    KeptPositions& kept = cache.kept_[static_cast<std::size_t>(head)];
+    if (!std::exchange(kept.is_chosen, false)) return;
+    const bool* const chosen = kept.chosen.data();
+    const bool* const end = chosen + kept.positions.size();
+    Index to = std::find(chosen, end, false) - chosen;
+    const auto statistics = kept.statistics.size() / (std::max)(kept.positions.size(), std::size_t{1});
+    for (const bool* from = chosen + to; (from = std::find(from, end, true)) != end;) {
+      const bool* const stop = std::find(from, end, false);
+      const Index first = from - chosen, count = stop - from;
+      moveSlots(cache, head, first, to, count);
+      std::copy_n(kept.positions.begin() + first, count, kept.positions.begin() + to);
+      const auto width = static_cast<Index>(statistics);
+      std::copy_n(kept.statistics.begin() + first * width, count * width, kept.statistics.begin() + to * width);
+      to += count;
+      from = stop;
+    }
+    kept.positions.resize(static_cast<std::size_t>(to));
+    kept.statistics.resize(static_cast<std::size_t>(to) * statistics);
+  }
+
+  /// Moves a head's keys and values, and their scales, to earlier slots.
+  template <class Scalar>
+  static void moveSlots(LayerCache<Scalar>& cache, Index head, Index from, Index to, Index count) {
+    const auto move = [](std::byte* target, const std::byte* source, Index bytes) {
+      std::memmove(target, source, static_cast<std::size_t>(bytes));
+    };
+    while (count > 0) {
+      const Index some = (std::min)({count, kPage - from % kPage, kPage - to % kPage});
+      std::byte* const target = cache.pages_[static_cast<std::size_t>(to / kPage)].data();
+      const std::byte* const source = page(cache, from);
+      const Index bytes = elementBytes(cache), row = kPage * bytes;
+      for (Index d = 0; d < cache.head_size_; ++d)
+        move(target + keyOffset(cache, head, to) + d * row, source + keyOffset(cache, head, from) + d * row,
+             some * bytes);
+      move(target + valueOffset(cache, head, to), source + valueOffset(cache, head, from),
+           some * paddedHeadSize(cache) * bytes);
+      for (const Index scales : {head, cache.n_head_ + head})
+        move(target + scaleOffset(cache, scales, to), source + scaleOffset(cache, scales, from),
+             some * scaleBytes(cache));
+      from += some, to += some, count -= some;
+    }
   }
 
   /// Sets one head's key and value, each [D], at a position that is not used yet and that makeRoom() made room for.
@@ -141,13 +276,14 @@ struct CacheAccess {
   template <class Scalar>
   static void write(LayerCache<Scalar>& cache, Index head, Index position, const Scalar* key, const Scalar* value) {
     const Index D = cache.head_size_;
-    std::byte* const data = cache.pages_[static_cast<std::size_t>(position / kPage)].data();
-    std::byte* const keys = data + keyOffset(cache, head, position);
-    std::byte* const values = data + valueOffset(cache, head, position);
-    std::byte* const key_scales = data + scaleOffset(cache, head, position);
-    std::byte* const value_scales = data + scaleOffset(cache, cache.n_head_ + head, position);
+    const Index slot = takeSlot(cache, head, position);
+    std::byte* const data = cache.pages_[static_cast<std::size_t>(slot / kPage)].data();
+    std::byte* const keys = data + keyOffset(cache, head, slot);
+    std::byte* const values = data + valueOffset(cache, head, slot);
+    std::byte* const key_scales = data + scaleOffset(cache, head, slot);
+    std::byte* const value_scales = data + scaleOffset(cache, cache.n_head_ + head, slot);
     // Zero is the same bits in every type.
-    if (position % kPage == 0) {
+    if (slot % kPage == 0) {
       std::fill_n(keys, D * kPage * elementBytes(cache), std::byte{0});
       std::fill_n(key_scales, kPage * scaleBytes(cache), std::byte{0});
       std::fill_n(value_scales, kPage * scaleBytes(cache), std::byte{0});
@@ -161,17 +297,28 @@ struct CacheAccess {
   template <class Scalar>
   static void grow(LayerCache<Scalar>& cache, Index rows) {
     cache.length_ += rows;
+    if (!keepsAll(cache))
+      for (Index head = 0; head < cache.n_head_; ++head) drop(cache, head);
   }
 
-  /// The same in all layers of a model, of a step's tokens.
+  /// Makes room for the ids of so many more positions.
   template <class Scalar>
-  static void grow(ModelCache<Scalar>& cache, std::span<const int> ids) {
+  static void reserveIds(ModelCache<Scalar>& cache, std::size_t count) {
+    cache.ids_.reserve(cache.ids().size() + count);
+  }
+  /// Notes the ids of positions by which all layers are about to grow.
+  template <class Scalar>
+  static void addIds(ModelCache<Scalar>& cache, std::span<const int> ids) {
     cache.ids();
     cache.ids_.insert(cache.ids_.end(), ids.begin(), ids.end());
-    for (LayerCache<Scalar>& layer : cache.layers_) {
-      grow(layer, static_cast<Index>(ids.size()));
-      layer.unchanged_ = layer.length_;
-    }
+    for (LayerCache<Scalar>& layer : cache.layers_) layer.unchanged_ = std::ssize(cache.ids_);
+  }
+
+  /// Makes a step's tokens part of the cache.
+  template <class Scalar>
+  static void grow(ModelCache<Scalar>& cache, std::span<const int> ids) {
+    addIds(cache, ids);
+    for (LayerCache<Scalar>& layer : cache.layers_) grow(layer, std::ssize(ids));
   }
 
   /// Fills a whole page with zeros, which are the same bits in every type.
@@ -214,24 +361,87 @@ struct CacheAccess {
     grow(cache, ids);
   }
 
-  /// [length, C]: elements(cache, head, position) is the first of D numbers, which lie `stride` apart.
+  /// Calls take(slot, d, number) for a head's keys or values: elements(cache, head, slot) is the first of D numbers,
+  /// which lie `stride` apart.
+  template <class Scalar, class Take>
+  static void forEachElement(const LayerCache<Scalar>& cache, Index head, Index stride,
+                             const std::byte* (*elements)(const LayerCache<Scalar>&, Index, Index),
+                             const float* (*scales)(const LayerCache<Scalar>&, Index, Index), Take take) {
+    withElement<Scalar>(cache.stored_, [&]<class Element>(std::type_identity<Element>) {
+      for (Index slot = 0; slot < slots(cache, head, cache.length_); ++slot) {
+        const Element* const row = reinterpret_cast<const Element*>(elements(cache, head, slot));
+        const Scalar scale = isQuantized(cache.stored_) ? Scalar(*scales(cache, head, slot)) : Scalar(1);
+        for (Index d = 0; d < cache.head_size_; ++d) take(slot, d, static_cast<Scalar>(row[d * stride]) * scale);
+      }
+    });
+  }
+  /// [n, D] of one head's slots.
+  template <class Scalar>
+  static Matrix<double> headRows(const LayerCache<Scalar>& cache, Index head, Index stride,
+                                 const std::byte* (*elements)(const LayerCache<Scalar>&, Index, Index),
+                                 const float* (*scales)(const LayerCache<Scalar>&, Index, Index)) {
+    Matrix<double> rows(slots(cache, head, cache.length_), cache.head_size_);
+    forEachElement(cache, head, stride, elements, scales,
+                   [&](Index slot, Index d, Scalar number) { rows(slot, d) = static_cast<double>(number); });
+    return rows;
+  }
+  /// [length, C] of all heads.
   template <class Scalar>
   static Matrix<Scalar> gather(const LayerCache<Scalar>& cache, Index stride,
                                const std::byte* (*elements)(const LayerCache<Scalar>&, Index, Index),
                                const float* (*scales)(const LayerCache<Scalar>&, Index, Index)) {
-    const Index D = cache.head_size_;
-    Matrix<Scalar> rows(cache.length_, cache.n_head_ * D);
-    withElement<Scalar>(cache.stored_, [&]<class Element>(std::type_identity<Element>) {
-      for (Index position = 0; position < cache.length_; ++position)
-        for (Index head = 0; head < cache.n_head_; ++head) {
-          const Element* const row = reinterpret_cast<const Element*>(elements(cache, head, position));
-          const Scalar scale = isQuantized(cache.stored_) ? Scalar(*scales(cache, head, position)) : Scalar(1);
-          for (Index d = 0; d < D; ++d) rows(position, head * D + d) = static_cast<Scalar>(row[d * stride]) * scale;
-        }
-    });
+    Matrix<Scalar> rows = Matrix<Scalar>::Zero(cache.length_, cache.n_head_ * cache.head_size_);
+    for (Index head = 0; head < cache.n_head_; ++head)
+      forEachElement(cache, head, stride, elements, scales, [&](Index slot, Index d, Scalar number) {
+        rows(positionAt(cache, head, slot), head * cache.head_size_ + d) = number;
+      });
     return rows;
   }
 };
+
+/// Layers of the same length, which are about to grow: takes all memory that the next `rows` positions need in their
+/// pages. If it ends without commit(), the layers are as they were.
+template <class Scalar>
+class Growth {
+ public:
+  Growth(std::span<LayerCache<Scalar>> layers, Index rows) : Growth(layers) {
+    rows_ = rows;
+    // Of several rows, each but the first can write over what was there. A single one cannot before it is committed: a
+    // copy may share its pages.
+    if (rows > 1) remember();
+    CacheAccess::makeRoom(layers, rows);
+    if (rows == 1) remember();
+  }
+  Growth(Growth&& other) noexcept
+      : layers_(std::exchange(other.layers_, {})), before_(std::move(other.before_)), rows_(other.rows_) {}
+  Growth& operator=(Growth&&) = delete;
+  ~Growth() {
+    for (std::size_t i = 0; i < before_.size(); ++i) layers_[i] = std::move(before_[i]);
+    for (LayerCache<Scalar>& layer : layers_) CacheAccess::releaseRoom(layer);
+  }
+
+  /// Makes the positions part of the layers.
+  void commit() {
+    before_.clear();
+    for (LayerCache<Scalar>& layer : layers_) CacheAccess::grow(layer, rows_);
+  }
+
+ private:
+  explicit Growth(std::span<LayerCache<Scalar>> layers) : layers_(layers) {}
+
+  void remember() {
+    if (std::all_of(layers_.begin(), layers_.end(), CacheAccess::keepsAll<Scalar>)) return;
+    for (const LayerCache<Scalar>& layer : layers_) before_.push_back(layer.clone());
+  }
+
+  std::span<LayerCache<Scalar>> layers_;
+  std::vector<LayerCache<Scalar>> before_ = {};  ///< of layers that do not keep all positions, as they were
+  Index rows_ = 0;
+};
+
+inline void checkHead(Index head, Index heads) {
+  if (head < 0 || head >= heads) raise<ArgumentError>({"expected a head from 0 to ", heads - 1, ", got ", head});
+}
 
 /// Throws ArgumentError if a cache is not of the shape of a model, or if its layers are out of step. Each of them may
 /// have been assigned by itself.
@@ -280,7 +490,10 @@ LayerCache<Scalar>::LayerCache(Index n_head, Index head_size, Index capacity, St
 
 template <FloatingScalar Scalar>
 Index LayerCache<Scalar>::bytes() const {
-  return std::ssize(pages_) * detail::CacheAccess::pageBytes(*this);
+  Index bytes = std::ssize(pages_) * detail::CacheAccess::pageBytes(*this);
+  for (const detail::KeptPositions& kept : kept_)
+    bytes += std::ssize(kept.positions) * Index{sizeof(Index)} + std::ssize(kept.statistics) * Index{sizeof(double)};
+  return bytes;
 }
 
 template <FloatingScalar Scalar>
@@ -293,6 +506,49 @@ void LayerCache<Scalar>::truncate(Index length) {
   detail::checkNewLength(length, length_);
   length_ = length;
   unchanged_ = (std::min)(unchanged_, length);
+  for (detail::KeptPositions& kept : kept_) {
+    const auto numbers = kept.statistics.size() / (std::max)(kept.positions.size(), std::size_t{1});
+    kept.positions.erase(std::lower_bound(kept.positions.begin(), kept.positions.end(), length), kept.positions.end());
+    kept.statistics.resize(kept.positions.size() * numbers);
+  }
+  detail::CacheAccess::releaseRoom(*this);
+}
+
+template <FloatingScalar Scalar>
+void LayerCache<Scalar>::setPolicy(std::shared_ptr<const CachePolicy> policy) {
+  if (policy != nullptr) detail::CacheAccess::listPositions(*this);
+  policy_ = std::move(policy);
+}
+
+template <FloatingScalar Scalar>
+std::vector<Index> LayerCache<Scalar>::positions(Index head) const {
+  detail::checkHead(head, n_head_);
+  std::vector<Index> positions;
+  for (Index slot = 0; slot < detail::CacheAccess::slots(*this, head, length_); ++slot)
+    positions.push_back(detail::CacheAccess::positionAt(*this, head, slot));
+  return positions;
+}
+
+template <FloatingScalar Scalar>
+void LayerCache<Scalar>::keep(Index head, std::span<const Index> wanted) {
+  const std::vector<Index> held = positions(head);
+  std::vector<bool> chosen(held.size());
+  auto slot = held.begin();
+  for (const Index position : wanted) {
+    slot = std::find(slot, held.end(), position);
+    if (slot == held.end())
+      detail::raise<ArgumentError>({"keep: expected positions in order, each once, that head ", head, " keeps, got ",
+                                    position, ", which is not one of them or out of order"});
+    chosen[static_cast<std::size_t>(slot++ - held.begin())] = true;
+  }
+  if (wanted.size() == held.size()) return;
+  if (detail::CacheAccess::keepsAll(*this)) detail::CacheAccess::listPositions(*this);
+  detail::CacheAccess::makeRoom(std::span(this, 1), 0);
+  detail::KeptPositions& kept = kept_[static_cast<std::size_t>(head)];
+  kept.chosen.makeRoom(std::ssize(held));
+  std::copy(chosen.begin(), chosen.end(), kept.chosen.data());
+  kept.is_chosen = true;
+  detail::CacheAccess::drop(*this, head);
   detail::CacheAccess::releaseRoom(*this);
 }
 
@@ -311,8 +567,11 @@ Matrix<Scalar> LayerCache<Scalar>::values() const {
 template <FloatingScalar Scalar>
 LayerCache<Scalar> LayerCache<Scalar>::clone() const {
   LayerCache copy(n_head_, head_size_, capacity_, stored_);
-  for (Index page = 0; page < detail::CacheAccess::pages(length_); ++page)
+  for (Index page = 0; page < detail::CacheAccess::pages(detail::CacheAccess::mostSlots(*this)); ++page)
     copy.pages_.push_back(pages_[static_cast<std::size_t>(page)].share());
+  for (const detail::KeptPositions& kept : kept_)
+    copy.kept_.push_back({.positions = kept.positions, .statistics = kept.statistics});
+  copy.policy_ = policy_;
   copy.length_ = length_;
   copy.unchanged_ = unchanged_;
   return copy;

@@ -26,7 +26,7 @@ void checkChunk(const Chunk<Scalar>& chunk, const Weights<Scalar>& weights) {
   const ModelCache<Scalar>& cache = *chunk.cache;
   checkCache(cache, config);
   checkIds(chunk.ids, config);
-  const Index left = config.n_positions - cache.length();
+  const Index left = cache.capacity() - cache.length();
   if (static_cast<Index>(chunk.ids.size()) > left)
     raise<ContextFull>({"expected at most ", left, " more tokens (n_positions is ", config.n_positions,
                         ", the cache holds ", cache.length(), "), got ", chunk.ids.size()});
@@ -59,16 +59,11 @@ void unembed(Step<Scalar>& step, const PaddedRows<Scalar>& x, const Weights<Scal
   multiply(step, x, weights.unembedding(), to);
 }
 
-/// Tells an observer what stands between two blocks.
+/// Shows an observer the logits of one sequence's rows, the first of which is at `position`.
 template <class Scalar>
-void showHiddenStates(const Step<Scalar>& step) {
-  if (step.observer == nullptr || !step.observer->hidden_states) return;
-  for (const Segment<Scalar>& segment : step.segments)
-    step.observer->hidden_states(
-        {step.layer,
-         {step.x.row(segment.first_row), segment.rows, step.x.cols(), Eigen::OuterStride<>(step.x.stride())},
-         segment.sequence,
-         segment.position});
+void visitLogits(const Step<Scalar>& step, Index sequence, Index position, Scalar* logits, Index rows, Index V) {
+  if (rows > 0 && step.visits(Point::logits))
+    visit(step, Point::logits, sequence, position, 0, {logits, rows, V, Eigen::OuterStride<>(V)});
 }
 
 /// A step of several chunks, which go through the model a piece at a time. All memory that it needs in their caches is
@@ -80,16 +75,17 @@ class ForwardPass {
               const Observer<Scalar>& observer)
       : ForwardPass(chunks, weights, workspace) {  // so that the destructor runs if anything throws here
     step_.observer = &observer;
-    for (const Chunk<Scalar>& chunk : chunks_)
-      CacheAccess::makeRoom(*chunk.cache, static_cast<Index>(chunk.ids.size()));
+    step_.growths.reserve(chunks_.size());
+    for (const Chunk<Scalar>& chunk : chunks_) {
+      CacheAccess::reserveIds(*chunk.cache, chunk.ids.size());
+      step_.growths.emplace_back(CacheAccess::layers(*chunk.cache), static_cast<Index>(chunk.ids.size()));
+    }
   }
   ForwardPass(const ForwardPass&) = delete;
   ForwardPass& operator=(const ForwardPass&) = delete;
   ~ForwardPass() {
     step_.observer = nullptr;
-    for (const Chunk<Scalar>& chunk : chunks_)
-      for (Index layer = 0; layer < weights_.config.n_layer; ++layer)
-        CacheAccess::releaseRoom(chunk.cache->layer(layer));
+    step_.growths.clear();
   }
 
   /// Runs up to kMaxStepRows of the ids that are left, and leaves ln_f's output in step.normed, a row for each of
@@ -100,18 +96,20 @@ class ForwardPass {
     embed(rows);
     for (step_.layer = 0; step_.layer < weights_.config.n_layer; ++step_.layer) {
       for (Segment<Scalar>& segment : step_.segments) segment.cache = &layerCache(segment);
-      showHiddenStates(step_);
       blockStep(step_, weights_.h[static_cast<std::size_t>(step_.layer)]);
     }
-    showHiddenStates(step_);
     layerNorm(step_.x, weights_.ln_f, step_.pool, step_.normed);
     step_.tell(Part::norm);
+    visit(step_, Point::ln_final, step_.normed);
     return true;
   }
 
   /// Makes all positions that were run part of the caches.
   void commit() {
-    for (const Chunk<Scalar>& chunk : chunks_) CacheAccess::grow(*chunk.cache, chunk.ids);
+    for (std::size_t i = 0; i < chunks_.size(); ++i) {
+      CacheAccess::addIds(*chunks_[i].cache, chunks_[i].ids);
+      step_.growths[i].commit();
+    }
   }
 
  private:
@@ -140,11 +138,34 @@ class ForwardPass {
     step_.pool.parallelFor(static_cast<Index>(step_.segments.size()), [&](Index index, int) {
       const Segment<Scalar>& segment = step_.segments[static_cast<std::size_t>(index)];
       step_.pool.parallelFor(segment.rows, [&](Index row, int) {  // alone, if there are several segments
-        weights_.wte.columns.addColumn(segment.ids[row], weights_.wpe.row(segment.position + row),
+        weights_.wte.columns.addColumn(segment.ids[row], positionRow(segment, row),
                                        step_.x.row(segment.first_row + row));
       });
     });
     step_.tell(Part::embedding);
+    if (step_.visits(Point::embed) || step_.visits(Point::pos_embed)) visitEmbeddings();
+  }
+
+  /// The two vectors whose sum step.x is. Where an observer changes one of them, the sum is made anew.
+  void visitEmbeddings() {
+    PaddedRows<Scalar> tokens(step_.x.rows(), step_.x.cols()), positions(step_.x.rows(), step_.x.cols());
+    const RowVector<Scalar> zero = RowVector<Scalar>::Zero(step_.x.cols());
+    for (const Segment<Scalar>& segment : step_.segments)
+      for (Index row = 0; row < segment.rows; ++row) {
+        weights_.wte.columns.addColumn(segment.ids[row], zero.data(), tokens.row(segment.first_row + row));
+        std::copy_n(positionRow(segment, row), step_.x.cols(), positions.row(segment.first_row + row));
+      }
+    const auto add = [&](Index row, Index column, Scalar) {
+      step_.x.row(row)[column] = tokens.row(row)[column] + positions.row(row)[column];
+    };
+    visitCopy(step_, Point::embed, 0, tokens, add);
+    visitCopy(step_, Point::pos_embed, 0, positions, add);
+  }
+
+  /// wpe's row of a segment's row.
+  const Scalar* positionRow(const Segment<Scalar>& segment, Index row) const {
+    const ModelCache<Scalar>& cache = *chunks_[static_cast<std::size_t>(segment.sequence)].cache;
+    return weights_.wpe.row(CacheAccess::embeddedPosition(cache, segment.position + row));
   }
 
   LayerCache<Scalar>& layerCache(const Segment<Scalar>& segment) const {
@@ -178,6 +199,11 @@ void lastLogits(std::span<const Chunk<Scalar>> chunks, std::span<const Index> wa
     }
   if (next > 0) unembed(step, step.last, weights, logits);
   step.tell(Part::unembedding);
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    const Index end = chunks[i].cache->length() + static_cast<Index>(chunks[i].ids.size());
+    visitLogits(step, static_cast<Index>(i), end - wanted[i], logits, wanted[i], weights.config.vocab_size);
+    logits += wanted[i] * weights.config.vocab_size;
+  }
   pass.commit();
 }
 
@@ -226,9 +252,11 @@ Matrix<Scalar> prefillLogits(TokenIds promptIds, const Weights<Scalar>& weights,
   Matrix<Scalar> logits(static_cast<Index>(promptIds.size()), weights.config.vocab_size);
   detail::ForwardPass<Scalar> pass(std::span(&chunk, 1), weights, workspace, observer);
   while (pass.runPiece()) {
-    const Index first = step.segments.front().position - cache.length();
-    detail::unembed(step, step.normed, weights, logits.row(first).data());
+    const Index position = step.segments.front().position;
+    Scalar* const rows = logits.row(position - cache.length()).data();
+    detail::unembed(step, step.normed, weights, rows);
     step.tell(Part::unembedding);
+    detail::visitLogits(step, 0, position, rows, step.normed.rows(), logits.cols());
   }
   pass.commit();
   return logits;

@@ -74,6 +74,18 @@ void linear(Step<Scalar>& step, const PaddedRows<Scalar>& x, const Linear<Scalar
   multiply(step, x, layer.weight, to);
 }
 
+/// The same, which the destination adds to. If it is to be seen by itself before that, see(out [T, out]) sees it.
+template <class Scalar, class See>
+void linearOut(Step<Scalar>& step, const PaddedRows<Scalar>& x, const Linear<Scalar>& layer,
+               const Destination<Scalar>& to, bool is_seen, const See& see) {
+  if (!is_seen) return linear(step, x, layer, to);
+  PaddedRows<Scalar> out(x.rows(), layer.weight.out());
+  linear(step, x, layer, destinationOf(out));
+  see(out);
+  for (Index row = 0; row < out.rows(); ++row)
+    for (Index column = 0; column < out.cols(); ++column) to.data[row * to.stride + column] += out.row(row)[column];
+}
+
 template <class Scalar>
 void layerNorm(const PaddedRows<Scalar>& x, const LayerNorm<Scalar>& norm, ThreadPool& pool, PaddedRows<Scalar>& out) {
   constexpr Index kTaskRows = 16;

@@ -5,6 +5,7 @@
 
 #include "driftless/cache.hpp"
 #include "driftless/detail/kernels/padded_rows.hpp"
+#include "driftless/detail/model/cache.hpp"
 #include "driftless/detail/model/candidates.hpp"
 #include "driftless/detail/model/quantized_rows.hpp"
 #include "driftless/detail/model/rules_room.hpp"
@@ -33,12 +34,13 @@ struct Step {
   ThreadPool& pool;
   const Observer<Scalar>* observer = nullptr;
   std::vector<Segment<Scalar>> segments = {};
-  Index layer = 0;                  ///< which one the step is in
-  PaddedRows<Scalar> x = {};        ///< [T, C] residual stream
-  PaddedRows<Scalar> normed = {};   ///< [T, C] LayerNorm's output
-  PaddedRows<Scalar> qkv = {};      ///< [T, 3C]
-  PaddedRows<Scalar> mixed = {};    ///< [T, C] values mixed by attention, heads side by side
-  PaddedRows<Scalar> hidden = {};   ///< [T, n_inner] the MLP's hidden layer
+  std::vector<Growth<Scalar>> growths = {};  ///< of the caches of its chunks
+  Index layer = 0;                           ///< which one the step is in
+  PaddedRows<Scalar> x = {};                 ///< [T, C] residual stream
+  PaddedRows<Scalar> normed = {};            ///< [T, C] LayerNorm's output
+  PaddedRows<Scalar> qkv = {};               ///< [T, 3C]
+  PaddedRows<Scalar> mixed = {};             ///< [T, C] values mixed by attention, heads side by side
+  PaddedRows<Scalar> hidden = {};            ///< [T, n_inner] the MLP's hidden layer
   PaddedRows<Scalar> scores = {};   ///< [threads * kTileRows, positions + D padded] attention of one tile per thread
   PaddedRows<Scalar> widened = {};  ///< [threads, in * kPanelWidth] a panel in Scalar for each thread
   QuantizedRows<Scalar> quantized = {};     ///< [T, in] what enters a product in 8 bits
@@ -51,6 +53,7 @@ struct Step {
   Candidates candidates = {};               ///< of a draw from its logits
   RulesRoom rules = {};                     ///< of what changes its logits before
 
+  bool visits(Point point) const { return observer != nullptr && observer->points.contains(point) && observer->visit; }
   void tell(Part part) const {
     if (observer != nullptr && observer->part) observer->part(part);
   }

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstring>
+
+#include "driftless/detail/kernels/padded_rows.hpp"
+#include "driftless/detail/model/cache.hpp"
+#include "driftless/detail/model/workspace.hpp"
+#include "driftless/observer.hpp"
+
+namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
+
+/// Rows of one sequence that an observer may write, the first of a token at `position`.
+template <class Scalar>
+void visit(const Step<Scalar>& step, Point point, Index sequence, Index position, Index head,
+           const Eigen::Map<Matrix<Scalar>, 0, Eigen::OuterStride<>>& rows) {
+  PointValues<Scalar> values{point, isInLayer(point) ? step.layer : 0, head, sequence, position, rows};
+  step.observer->visit(values);
+}
+
+/// One head's part of a segment's rows, from a column on; or all of it.
+template <class Scalar>
+void visit(const Step<Scalar>& step, Point point, const Segment<Scalar>& segment, Index head, PaddedRows<Scalar>& rows,
+           Index column, Index width) {
+  visit(step, point, segment.sequence, segment.position, head,
+        {rows.row(segment.first_row) + column, segment.rows, width, Eigen::OuterStride<>(rows.stride())});
+}
+
+/// The rows of all segments, if an observer is to see them.
+template <class Scalar>
+void visit(const Step<Scalar>& step, Point point, PaddedRows<Scalar>& rows) {
+  if (!step.visits(point)) return;
+  for (const Segment<Scalar>& segment : step.segments) visit(step, point, segment, 0, rows, 0, rows.cols());
+}
+
+/// The same of heads that lie side by side, from a column on.
+template <class Scalar>
+void visitHeads(const Step<Scalar>& step, Point point, PaddedRows<Scalar>& rows, Index column, Index heads, Index D) {
+  if (!step.visits(point)) return;
+  for (const Segment<Scalar>& segment : step.segments)
+    for (Index head = 0; head < heads; ++head) visit(step, point, segment, head, rows, column + head * D, D);
+}
+
+template <class Scalar>
+bool hasSameBits(Scalar a, Scalar b) {
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+/// The rows of all segments that a step does not compute by themselves, or not with these bits: what is written is for
+/// changed(row, column, its value before) to carry over.
+template <class Scalar, class Changed>
+void visitCopy(const Step<Scalar>& step, Point point, Index head, PaddedRows<Scalar>& rows, Changed changed) {
+  if (!step.visits(point)) return;
+  const Matrix<Scalar> before = rows.matrix();
+  for (const Segment<Scalar>& segment : step.segments) visit(step, point, segment, head, rows, 0, rows.cols());
+  for (Index row = 0; row < before.rows(); ++row)
+    for (Index column = 0; column < before.cols(); ++column)
+      if (!hasSameBits(before(row, column), rows.row(row)[column])) changed(row, column, before(row, column));
+}
+
+/// One head's row over the keys that it keeps, `numbers` [keys], as one over all positions, with `absent` where it
+/// keeps none: changed(key, number) for what is written.
+template <class Scalar, class Changed>
+void visitKeys(const Step<Scalar>& step, Point point, const Segment<Scalar>& segment, Index head, Index position,
+               const RowVector<Scalar>& numbers, Scalar absent, Changed changed) {
+  Matrix<Scalar> shown = Matrix<Scalar>::Constant(1, position + 1, absent);
+  const auto place = [&](Index key) { return CacheAccess::positionAt(*segment.cache, head, key); };
+  for (Index key = 0; key < numbers.size(); ++key) shown(0, place(key)) = numbers[key];
+  visit(step, point, segment.sequence, position, head,
+        {shown.data(), 1, shown.cols(), Eigen::OuterStride<>(shown.cols())});
+  for (Index key = 0; key < numbers.size(); ++key)
+    if (!hasSameBits(numbers[key], shown(0, place(key)))) changed(key, shown(0, place(key)));
+}
+
+}}}  // namespace driftless::DRIFTLESS_ABI::detail

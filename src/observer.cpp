@@ -1,0 +1,1 @@
+#include "driftless/detail/model/observer.hpp"
