@@ -7,7 +7,7 @@ addEventListener("unhandledrejection", countError);
 const data = JSON.parse(document.getElementById("data").textContent);
 const model = data.model, ids = data.ids, T = ids.length, L = model.n_layer, H = model.n_head;
 const steps = data.cache.steps;
-const chosen = { token: T - 1, layer: 0, head: 0, step: 0 };
+const chosen = { token: data.prompt_tokens - 1, layer: 0, head: 0, step: 0 };
 
 // Text
 
@@ -28,7 +28,7 @@ function shown(id) {
   if (token === null) return `#${id}`;
   if (Array.isArray(token))
     return token.map((byte) => byte >= 32 && byte < 127 ? String.fromCharCode(byte)
-                                                        : `\\x${byte.toString(16).toUpperCase()}`).join("");
+                                                        : `\\x${byte.toString(16).toUpperCase().padStart(2, "0")}`).join("");
   return token.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (character) =>
     character === "\n" ? "\\n" : character === "\t" ? "\\t"
     : `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`);
@@ -72,10 +72,13 @@ function mark(box, attribute, at) {
   });
 }
 
+let addressTimer = null;
 function select(changes) {
   stopPlaying();
   Object.assign(chosen, changes);
-  history.replaceState(null, "", "#" + new URLSearchParams(chosen));
+  // Browsers allow only so many changes of the address in a while.
+  clearTimeout(addressTimer);
+  addressTimer = setTimeout(() => history.replaceState(null, "", "#" + new URLSearchParams(chosen)), 300);
   render();
 }
 
@@ -167,7 +170,7 @@ function drawAllHeads() {
 function buildAttention() {
   const heads = byId("heads");
   heads.style.gridTemplateColumns = `1.2rem repeat(${L}, clamp(24px, (100vw - 4rem) / ${L}, 56px))`;
-  const name = (text) => element("span", { className: "name", ariaHidden: "true" }, text);
+  const name = (text) => element("span", { className: "name" }, text);
   heads.append(name(""), ...Array.from({ length: L }, (_, layer) => name(String(layer))));
   for (let head = 0; head < H; ++head) {
     heads.append(name(String(head)));
@@ -209,18 +212,19 @@ function buildAttention() {
 }
 
 function renderLarge(row) {
-  const size = Math.max(2, Math.floor(480 / T));
+  const size = Math.min(48, Math.max(2, Math.floor(480 / T)));
   const context = drawHead(byId("large"), chosen.layer, chosen.head, size);
   context.strokeStyle = getComputedStyle(root).getPropertyValue("--front");
-  context.lineWidth = Math.max(2, size / 8);
-  context.strokeRect(1, row * size, (row + 1) * size - 1, size);
+  context.lineWidth = Math.max(1, Math.min(3, size / 4));
+  const edge = context.lineWidth / 2;
+  context.strokeRect(edge, row * size + edge, (row + 1) * size - 2 * edge, size - 2 * edge);
 }
 
 // From where the token at `row` attends, in the chosen head: the chosen token, or what is pointed at.
 function renderAttends(row) {
   const weights = rowOf(chosen.layer, chosen.head, row);
   renderLarge(row);
-  byId("cell").textContent = "The outlined row is that of the token in question; point at any place for its weight.";
+  byId("cell").textContent = `The outlined row is that of ${placeText(row)}. Point at a place to read its weight.`;
   byId("attends-from").textContent = `${placeText(row)} attends to:`;
   const order = weights.map((_, column) => column).sort((a, b) => weights[b] - weights[a]);
   const top = order.slice(0, 6).filter((column) => weights[column] > 0);
@@ -290,7 +294,7 @@ let playing = null;
 function play() {
   if (chosen.step === steps.length - 1) chosen.step = 0;
   byId("play").textContent = "Pause";
-  byId("cache-text").ariaLive = "off";
+  byId("cache-text").setAttribute("aria-live", "off");
   playing = setInterval(() => {
     ++chosen.step;
     renderCache();
@@ -302,7 +306,7 @@ function stopPlaying() {
   clearInterval(playing);
   playing = null;
   byId("play").textContent = "Play";
-  byId("cache-text").ariaLive = "polite";
+  byId("cache-text").setAttribute("aria-live", "polite");
 }
 
 function renderCache() {
@@ -358,7 +362,7 @@ const walkSteps = {
   "hook_resid_mid": ["Added to the residual stream", "[T, C]", "The stream between the two sublayers."],
   "ln2.hook_normalized": ["ln_2", "[T, C]", "LayerNorm again."],
   "mlp.hook_pre": ["c_fc", "[T, n_inner]", "x * weight + bias."],
-  "mlp.hook_post": ["GELU", "[T, n_inner]", "The activation, number by number."],
+  "mlp.hook_post": [`The activation, ${model.activation}`, "[T, n_inner]", "Number by number."],
   "hook_mlp_out": ["c_proj", "[T, C]", "x * weight + bias: the MLP's output."],
   "hook_resid_post": ["Added to the residual stream", "[T, C]", "What leaves the block, and enters the next."],
   "ln_final.hook_normalized": ["ln_f", "[T, C]", "The last LayerNorm."],
@@ -412,7 +416,7 @@ document.title = `${ids.slice(0, 12).map(shown).join("").trim()} - driftless exp
 const mean = finiteBits.length > 0 ? ` ${(finiteBits.reduce((a, b) => a + b) / finiteBits.length).toFixed(2)} bits of surprise a token.` : "";
 byId("summary").textContent = `${model.name}: ${plural(L, "layer")} of ${plural(H, "head")}, weights as ${model.weights}, ` +
   `cache as ${model.cache}. ${plural(data.prompt_tokens, "token")} given, ${whole(T - data.prompt_tokens)} generated, each the ` +
-  `likeliest.${mean} Written by driftless ${data.version}.`;
+  `likeliest.${mean} Written by ${data.version}.`;
 readAddress();
 buildSurprise();
 buildAttention();
