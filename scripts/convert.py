@@ -106,7 +106,7 @@ class Tensor:
 
 
 def constant(place, value, *shape):
-    return array_tensor(place, np.full(shape, value, np.float32))
+    return Tensor(place, "F32", shape, lambda: np.full(shape, value, np.float32))
 
 
 def array_tensor(place, array):
@@ -417,7 +417,7 @@ def read_tensorflow(path, options):
         hparams = read_json(hparams_path)
         keys = {"n_vocab": "vocab_size", "n_ctx": "n_positions", "n_embd": "n_embd", "n_layer": "n_layer"}
         sizes = {keys[key]: (hparams[key], f"{hparams_path}: {key}") for key in keys if key in hparams}
-        n_head = given_or_said(options.n_head, hparams.get("n_head"), f"{hparams_path}: n_head")
+        n_head = head_count(options.n_head, hparams.get("n_head"), f"{hparams_path}: n_head")
     return Model(prefix, "OpenAI's TensorFlow checkpoint", tensors, n_head, sizes=sizes)
 
 
@@ -539,7 +539,7 @@ def read_gguf(path, options):
     keys = {"context_length": "n_positions", "embedding_length": "n_embd", "block_count": "n_layer"}
     keys |= {"feed_forward_length": "n_inner"}
     sizes = {keys[key]: (value(key), f"{path}: gpt2.{key}") for key in keys}
-    n_head = given_or_said(options.n_head, value("attention.head_count"), f"{path}: gpt2.attention.head_count")
+    n_head = head_count(options.n_head, value("attention.head_count"), f"{path}: gpt2.attention.head_count")
     model = Model(path, "GGUF", tensors, n_head, sizes=sizes, epsilon=value("attention.layer_norm_epsilon", 1e-5))
     add_gguf_vocabulary(model, values)
     return model
@@ -665,7 +665,7 @@ def state_tensors(state, path):
         name = re.sub(r"^(_orig_mod\.|module\.)+", "", key)
         if re.search(r"\.attn\.(bias|masked_bias|mask|IGNORE)$", name):  # buffers of masks
             continue
-        is_plain = value.device.type == "cpu" and value.layout == torch.strided and value.dtype in names
+        is_plain = value.device.type == "cpu" and value.layout == torch.strided and value.dtype in names and not value.is_neg()
         if not is_plain:
             raise Refused(f"{place}: expected a dense tensor of float64, float32, float16 or bfloat16")
         # Strides of zero make a huge tensor of a few bytes.
@@ -735,7 +735,7 @@ def pytorch_model(path, options, tensors, directory):
         return config.get(key, config.get(alias)), f"{config_path}: {key}"
 
     sizes = {key: said(key, aliases.get(key)) for key in MOST}
-    n_head = given_or_said(options.n_head, *said("n_head", "num_attention_heads"))
+    n_head = head_count(options.n_head, *said("n_head", "num_attention_heads"))
     renamed = {}
     for name, tensor in tensors.items():
         add(renamed, tensor.place, name.removeprefix("transformer."), tensor)
@@ -775,7 +775,7 @@ def nanogpt_model(path, options, tensors, model_args):
     tensors = from_linear(tensors)
     keys = {"vocab_size": "vocab_size", "block_size": "n_positions", "n_embd": "n_embd", "n_layer": "n_layer"}
     sizes = {keys[key]: (model_args[key], f"{path}: model_args: {key}") for key in keys if key in model_args}
-    n_head = given_or_said(options.n_head, model_args.get("n_head"), f"{path}: model_args: n_head")
+    n_head = head_count(options.n_head, model_args.get("n_head"), f"{path}: model_args: n_head")
     model = Model(path, "nanoGPT", tensors, n_head, "gelu", sizes=sizes)
     if not any(name.endswith(".bias") for name in tensors):
         # bias=False: adding zeros is the same.
@@ -871,7 +871,7 @@ def transformer_lens_model(path, options, tensors):
                 kind, three = lens_attention(tensors, name, tensor)
                 add(renamed, tensor.place, f"{layer}attn.c_attn.{kind}", joined(three))
                 if attention[1] == "W":
-                    n_head = given_or_said(options.n_head, tensor.shape[0], tensor.place)
+                    n_head = head_count(options.n_head, tensor.shape[0], tensor.place)
         elif name in ("unembed.b_U", "unembed.bias"):
             unembed_bias = tensor
         elif name == "unembed.W_U":
@@ -953,11 +953,13 @@ def add(tensors, place, name, tensor):
     tensors[name] = tensor
 
 
-def given_or_said(given, said, place):
-    """An option and what the source says of the same."""
-    if None not in (given, said) and given != said:
-        raise Refused(f"{place}: expected {given}, as the command line says, found {quoted(said)}")
-    return said if given is None else given
+def head_count(given, said, place):
+    """The number of heads: --n-head, or what the source says of it."""
+    if said is None:
+        return given
+    if whole_number(said, place, MOST["n_embd"]) != given and given is not None:
+        raise Refused(f"{place}: expected {given}, as --n-head says, found {said}")
+    return said
 
 
 def need(model, name):
