@@ -27,6 +27,7 @@ import shutil
 import struct
 import sys
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -625,6 +626,7 @@ def load_torch(path):
     is_archive = opened(path)[:4] == b"PK\x03\x04"
     if is_archive:
         check_archive(path)
+    warnings.simplefilter("ignore")  # PyTorch's are about how it checks, not about the file
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
     # A hostile file can raise anything; the message has hints on many lines about how to run its code after all.
@@ -665,7 +667,9 @@ def state_tensors(state, path):
         name = re.sub(r"^(_orig_mod\.|module\.)+", "", key)
         if re.search(r"\.attn\.(bias|masked_bias|mask|IGNORE)$", name):  # buffers of masks
             continue
-        is_plain = value.device.type == "cpu" and value.layout == torch.strided and value.dtype in names and not value.is_neg()
+        is_plain = (
+            value.device.type == "cpu" and value.layout == torch.strided and value.dtype in names and not value.is_neg()
+        )
         if not is_plain:
             raise Refused(f"{place}: expected a dense tensor of float64, float32, float16 or bfloat16")
         # Strides of zero make a huge tensor of a few bytes.
