@@ -13,6 +13,9 @@
 /// of the command's name. One that fails throws.
 namespace driftless::cli {
 
+/// What --version prints.
+std::string version();
+
 /// The model that comes with the program: from where it is installed, or from the source tree.
 std::string defaultModel();
 
@@ -23,6 +26,9 @@ struct ModelOptions {
   std::string weights = "f32";        ///< what weights are stored as
   std::string compute = "f32";        ///< what products with them are computed in
   std::string cache = "f32";          ///< what keys and values are stored as
+  std::optional<std::string> policy;  ///< which positions a cache keeps; all if absent
+  std::optional<Index> cache_budget;  ///< how many, if there is a policy
+  bool past_context = false;          ///< whether a cache goes on after n_positions
   std::optional<int> threads;         ///< as many as Threads() has if absent
   bool maps_files = true;             ///< see driftless::CheckpointOptions
   bool ignores_extra = false;         ///< likewise
@@ -114,6 +120,18 @@ struct CaptureCommand {
   void run() const;
 };
 
+/// On a page: attention takes room by their square.
+inline constexpr std::size_t kMostExplainedTokens = 256;
+
+struct ExplainCommand {
+  ModelOptions model;
+  Prompt prompt;
+  std::size_t max_tokens = 24;
+  std::string output;  ///< a file for the page; - is standard output
+
+  void run() const;
+};
+
 struct VerifyCommand {
   ModelOptions model;
   Prompt prompt;
@@ -133,6 +151,18 @@ struct BenchCommand {
   bool draws_curve = false;
   bool is_json = false;
   std::optional<std::string> against;  ///< a file with what an earlier run printed as JSON
+
+  void run() const;
+};
+
+struct CacheStudyCommand {
+  ModelOptions model;
+  std::optional<std::string> file;    ///< with a text; - is standard input
+  std::optional<std::string> ids;     ///< in its place
+  std::vector<std::string> policies;  ///< names of policies and stored types; all if there are none
+  std::vector<double> budgets;        ///< shares of a window's positions
+  std::optional<Index> max_length;    ///< tokens of a window
+  bool is_json = false;
 
   void run() const;
 };

@@ -261,6 +261,7 @@ void check(const GenerateCommand& command) {
   refuse(options.samples > 1, "--samples above 1");
   refuse(options.num_beams > 1, "--num-beams above 1");
   refuse(!options.use_cache, "--no-cache");
+  refuse(command.model.policy.has_value(), "--policy");
   // The tokens that are in the cache already cannot be scored.
   refuse(command.load_cache && options.prompt_log_probabilities, "--prompt-logprobs");
 }

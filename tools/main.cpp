@@ -3,6 +3,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <exception>
 #include <iostream>
@@ -23,13 +24,21 @@
 #include "driftless/error.hpp"
 #include "driftless/generate.hpp"
 #include "driftless/version.hpp"
+#include "named_policies.hpp"
 #include "prompts.hpp"
 #include "requests.hpp"
 #include "streams.hpp"
 
 // All arguments that the program takes, and what becomes of errors.
 
-namespace driftless::cli { namespace {
+namespace driftless::cli {
+
+std::string version() {
+  return "driftless " + std::to_string(DRIFTLESS_VERSION_MAJOR) + "." + std::to_string(DRIFTLESS_VERSION_MINOR) + "." +
+         std::to_string(DRIFTLESS_VERSION_PATCH);
+}
+
+namespace {
 
 constexpr int kFailure = 2;
 
@@ -120,6 +129,20 @@ void addStoredTypes(CLI::App& command, ModelOptions& model) {
   command.add_option("--cache", model.cache, "What keys and values are stored as")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}));
+}
+
+void addPolicy(CLI::App& command, ModelOptions& model) {
+  CLI::Option* policy = addText(command, "--policy", model.policy,
+                                "Which positions the cache keeps: " + policyNames() + " (docs/cache-policies.md)")
+                            ->type_name("NAME");
+  CLI::Option* budget = addWholeNumber(command, "--cache-budget", model.cache_budget, Index{1},
+                                       "How many positions it keeps of each head")
+                            ->needs(policy);
+  policy->needs(budget);
+  command
+      .add_flag("--past-context", model.past_context,
+                "Go on after n_positions, by numbering positions anew, for which the model was not trained")
+      ->needs(policy);
 }
 
 void addFileOptions(CLI::App& command, ModelOptions& model) {
@@ -273,6 +296,7 @@ void addGenerate(CLI::App& app) {
   addGenerationFlags(*command, options->generation);
   addFileOptions(*command, options->model);
   addStoredTypes(*command, options->model);
+  addPolicy(*command, options->model);
   addThreads(*command, options->model.threads);
   addText(*command, "--output", options->output, "What to write: the continuation's text as it comes, its ids, or JSON")
       ->default_str("text")
@@ -426,11 +450,9 @@ void addCapture(CLI::App& app) {
   CLI::App* command = app.add_subcommand("capture", "Write what the model computes for a text, as NumPy reads it");
   command->footer(
       "One file for each point, NAME.npy in float32: [tokens, width]; of heads [tokens, heads, width]; attention "
-      "scores "
-      "and patterns [heads, tokens, tokens]. tokens.json has the ids, the texts of the tokens, null where there is "
-      "none, "
-      "and the shape of each point that was written; it is there when all files are. --point '*' takes everything, and "
-      "a name that does not exist has the program list those that do.");
+      "scores and patterns [heads, tokens, tokens]. tokens.json has the ids, the texts of the tokens, null where there "
+      "is none, and the shape of each point that was written; it is there when all files are. --point '*' takes "
+      "everything, and a name that does not exist has the program list those that do.");
   auto options = std::make_shared<CaptureCommand>();
   CLI::Option* text = addText(*command, "TEXT", options->text.text, "The text to look at" + kTextFrom)->type_name("");
   addText(*command, "--ids", options->text.ids, "Token ids to look at, such as 1,2,3; - takes standard input")
@@ -445,6 +467,28 @@ void addCapture(CLI::App& app) {
       ->type_name("DIR");
   command->add_flag("--overwrite", options->overwrites,
                     "Write to a directory with files in it, and replace those of the same names");
+  addModel(*command, options->model.path);
+  addFileOptions(*command, options->model);
+  addStoredTypes(*command, options->model);
+  addThreads(*command, options->model.threads);
+  command->callback([options] { options->run(); });
+}
+
+void addExplain(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("explain", "Write a web page that shows what the model does with a text");
+  command->footer(
+      "The page is one file that loads nothing: each token's surprise, what every layer and head attends to, what "
+      "would "
+      "come next after each layer, how the cache fills up, and the numbers of one token's way through the model. The "
+      "text is continued by the likeliest tokens. Text and continuation have " +
+      std::to_string(kMostExplainedTokens) + " tokens at most.");
+  auto options = std::make_shared<ExplainCommand>();
+  addPrompt(*command, options->prompt);
+  addText(*command, "-o,--output", options->output, "The file to write the page to; - for standard output")
+      ->required()
+      ->type_name("FILE");
+  addWholeNumber(*command, "-n,--max-tokens", options->max_tokens, std::size_t{0},
+                 "Tokens to generate at most, fewer if the context fills up");
   addModel(*command, options->model.path);
   addFileOptions(*command, options->model);
   addStoredTypes(*command, options->model);
@@ -505,6 +549,68 @@ void addBench(CLI::App& app) {
   });
 }
 
+/// Numbers, and ranges of them such as 0.1..1, in steps of 0.1; nothing if one is not above 0 and up to 1.
+std::optional<std::vector<double>> parseBudgets(const std::string& text) {
+  std::vector<double> budgets;
+  std::istringstream parts(text + ",");
+  for (std::string part; std::getline(parts, part, ',');) {
+    const std::size_t dots = std::min(part.find(".."), part.size());
+    const auto first = parseNumber<double>(part.substr(0, dots));
+    const auto last = dots == part.size() ? first : parseNumber<double>(part.substr(dots + 2));
+    if (!first || !last || !(*first > 0 && *first <= *last && *last <= 1)) return std::nullopt;
+    // Not by adding up, which would make 0.30000000000000004 of three steps.
+    for (int step = 0; *first + step / 10.0 < *last + 1e-9; ++step)
+      budgets.push_back(std::round((*first + step / 10.0) * 1e9) / 1e9);
+  }
+  return budgets;
+}
+
+void addCacheStudy(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("cache-study", "Compare caches that keep less with the full one, row by row of logits");
+  command->footer(
+      "Policies: full, " + policyNames() +
+      "; f16, bf16 and int8 keep every position, stored as that type. The text is cut into windows, each of which "
+      "begins with an empty cache; a budget is the share of a window's positions that every head keeps, rounded up. "
+      "The first row is the full cache beside another full one: what differs is 0. bytes are those of the cache at the "
+      "end of the first window; perplexity is of all tokens but each window's first; KL is the mean over all positions "
+      "of the divergence from the full cache's probabilities, in nats, by position in JSON; agreement is how often "
+      "the likeliest token is the same. The last 64 tokens of each window are decoded one by one: their tokens/s.");
+  auto options = std::make_shared<CacheStudyCommand>();
+  CLI::Option* text = addText(*command, "--text", options->file, "A file with the text, in UTF-8; - for standard input")
+                          ->type_name("FILE");
+  addText(*command, "--ids", options->ids, "Token ids in its place, such as 1,2,3; - takes standard input")
+      ->type_name("IDS")
+      ->excludes(text);
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "--policy", [options](const std::vector<std::string>& names) { options->policies = names; },
+          "Names of policies, such as window,h2o (default: all)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("NAME,...");
+  const auto isBudget = [](const std::string& budgets) -> std::string {
+    return parseBudgets(budgets) ? ""
+                                 : "expected numbers above 0 and up to 1, such as 0.1,0.25 or 0.1..1, got " + budgets;
+  };
+  options->budgets = *parseBudgets("0.1..1");
+  command
+      ->add_option_function<std::string>(
+          "--budget", [options](const std::string& budgets) { options->budgets = *parseBudgets(budgets); },
+          "Shares of the positions to keep, such as 0.1,0.25; 0.1..1 is in steps of 0.1")
+      ->type_name("P,...")
+      ->default_str("0.1..1")
+      ->check(isBudget);
+  addWholeNumber(*command, "--max-length", options->max_length, Index{2},
+                 "Tokens of a window at most (default: the model's context)");
+  addModel(*command, options->model.path);
+  addFileOptions(*command, options->model);
+  addStoredTypes(*command, options->model);
+  addThreads(*command, options->model.threads);
+  command->add_flag("--json", options->is_json, "One object with a list of rows");
+  command->callback([options] { options->run(); });
+}
+
 void addTokenize(CLI::App& app) {
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids on one line, or ids into text");
   auto options = std::make_shared<TokenizeCommand>();
@@ -526,11 +632,6 @@ void addInfo(CLI::App& app) {
   command->callback([options] { options->run(); });
 }
 
-std::string version() {
-  return "driftless " + std::to_string(DRIFTLESS_VERSION_MAJOR) + "." + std::to_string(DRIFTLESS_VERSION_MINOR) + "." +
-         std::to_string(DRIFTLESS_VERSION_PATCH);
-}
-
 /// Where to read on about the arguments that were given.
 std::string helpCommand(const CLI::App& app) {
   std::string command = "driftless";
@@ -550,8 +651,10 @@ int run(int argc, char** argv) {
   addScore(app);
   addRank(app);
   addCapture(app);
+  addExplain(app);
   addVerify(app, status);
   addBench(app);
+  addCacheStudy(app);
   addTokenize(app);
   addInfo(app);
   try {
@@ -575,7 +678,8 @@ int fail(const std::string& text) {
   return kFailure;
 }
 
-}}  // namespace driftless::cli
+}  // namespace
+}  // namespace driftless::cli
 
 int main(int argc, char** argv) {
   using namespace driftless::cli;

@@ -12,6 +12,7 @@
 #include "driftless/error.hpp"
 #include "driftless/parameters.hpp"
 #include "driftless/reference.hpp"
+#include "named_policies.hpp"
 
 namespace driftless::cli {
 namespace {
@@ -23,6 +24,11 @@ StoredType storedTypeNamed(const std::string& name) {
 }
 
 ComputeType computeTypeNamed(const std::string& name) { return name == "int8" ? ComputeType::int8 : ComputeType::full; }
+
+/// None keeps everything.
+std::shared_ptr<const CachePolicy> policyOf(const ModelOptions& options) {
+  return options.policy ? makePolicy(*options.policy, options.cache_budget.value()) : nullptr;
+}
 
 struct Preset {
   const char* name;
@@ -61,13 +67,17 @@ Checkpoint openModel(const ModelOptions& options) {
 
 BatchOptions batchOptions(const ModelOptions& options, std::size_t sequences) {
   constexpr auto kMost = static_cast<std::size_t>(std::numeric_limits<Index>::max());
-  return {.sequences = static_cast<Index>(std::min(sequences, kMost)), .cache = storedTypeNamed(options.cache)};
+  return {.sequences = static_cast<Index>(std::min(sequences, kMost)),
+          .cache = storedTypeNamed(options.cache),
+          .policy = policyOf(options),
+          .past_context = options.past_context};
 }
 
 std::vector<ModelCache<float>> emptyCaches(const ModelOptions& options, const Weights<float>& weights,
                                            std::size_t count) {
   std::vector<ModelCache<float>> caches;
-  while (caches.size() < count) caches.emplace_back(weights, storedTypeNamed(options.cache));
+  while (caches.size() < count)
+    caches.emplace_back(weights, storedTypeNamed(options.cache), policyOf(options), options.past_context);
   return caches;
 }
 

@@ -12,8 +12,8 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 
 /// Writes the positions of a cache, as they are stored, and their ids to a file; `weights` are those that it was
 /// computed with. An older file of this name is replaced when the new one is complete and on the disk, and stays as it
-/// is if anything fails. Throws ArgumentError for a cache of another shape, or whose layers are out of step or
-/// stored as different types, and FileError if the file cannot be written.
+/// is if anything fails. Throws ArgumentError for a cache of another shape, whose layers are out of step or
+/// stored as different types, or that does not keep all positions, and FileError if the file cannot be written.
 template <FloatingScalar Scalar>
 void saveCache(const ModelCache<Scalar>& cache, const std::filesystem::path& path, const Weights<Scalar>& weights);
 

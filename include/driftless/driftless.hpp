@@ -18,6 +18,7 @@
 #include "driftless/npy.hpp"
 #include "driftless/observer.hpp"
 #include "driftless/parameters.hpp"
+#include "driftless/policies.hpp"
 #include "driftless/prefix_index.hpp"
 #include "driftless/reference.hpp"
 #include "driftless/request.hpp"

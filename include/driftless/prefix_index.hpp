@@ -28,8 +28,9 @@ class PrefixIndex {
   PrefixIndex(const Weights<Scalar>& weights, StoredType stored, Index max_bytes);
 
   /// Shares the cache's pages that are full, up to the first position whose id is unknown; the cache stays as it is.
-  /// What is known already counts as used. Throws ArgumentError for a cache of another shape or stored type, or whose
-  /// layers are out of step. That a cache of the right shape is one of these weights is for the caller to see to.
+  /// What is known already counts as used. Throws ArgumentError for a cache of another shape or stored type, whose
+  /// layers are out of step, or that does not keep all positions. That a cache of the right shape is one of these
+  /// weights is for the caller to see to.
   void insert(const ModelCache<Scalar>& cache);
 
   /// A cache that holds the longest beginning of `ids` that is known, but not their last one, so that there is a step

@@ -2,10 +2,12 @@
 
 #include <cstddef>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "driftless/cache_policy.hpp"
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
 #include "driftless/drafts.hpp"
@@ -94,6 +96,9 @@ struct BatchOptions {
   /// The most that the caches of running sequences may take, in bytes, each counted as long as it can become.
   Index cache_bytes = (std::numeric_limits<Index>::max)();
   Index prefix_bytes = 0;  ///< what a PrefixIndex over the prompts may hold; 0: there is none
+  /// Which positions caches keep; all if there is none. Excludes prefix_bytes and, in requests, a drafter.
+  std::shared_ptr<const CachePolicy> policy = {};
+  bool past_context = false;  ///< whether sequences go on past n_positions: see ModelCache, also for what it needs
 };
 
 }}  // namespace driftless::DRIFTLESS_ABI

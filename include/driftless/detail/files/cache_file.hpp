@@ -172,6 +172,7 @@ void saveCache(const ModelCache<Scalar>& cache, const std::filesystem::path& pat
     if (cache.layer(layer).stored() != cache.layer(0).stored())
       detail::raise<ArgumentError>({"saveCache: expected all layers stored as ", nameOf(cache.layer(0).stored()),
                                     ", like layer 0, got ", nameOf(cache.layer(layer).stored()), " in layer ", layer});
+  detail::checkKeepsAll("saveCache", cache);
   detail::FileReplacement file(path);
   detail::Checksum checksum;
   const auto write = [&](detail::CacheFileBlock& block) {

@@ -63,6 +63,14 @@ inline void checkBatch(const BatchOptions& options) {
   atLeast("prompt_rows", 1, options.prompt_rows);
   atLeast("cache_bytes", 0, options.cache_bytes);
   atLeast("prefix_bytes", 0, options.prefix_bytes);
+  if (options.policy && options.prefix_bytes > 0)
+    raise<ArgumentError>({"batch: expected prefix_bytes of 0 with a cache policy, got ", options.prefix_bytes});
+}
+
+/// A guess that proves wrong is forgotten, but not what a policy has dropped for it.
+template <class Scalar>
+void checkDrafter(const GenerateOptions& options, const ModelCache<Scalar>& cache) {
+  if (options.drafter) checkKeepsAll("drafter", cache);
 }
 
 /// Jobs that wait and sequences that run, a step at a time.
@@ -71,7 +79,11 @@ class Batch {
  public:
   /// Throws ArgumentError for bad options.
   Batch(const Weights<Scalar>& weights, Workspace<Scalar>& workspace, const BatchOptions& options)
-      : weights_(weights), workspace_(workspace), options_(options), check_(weights), empty_(weights, options.cache) {
+      : weights_(weights),
+        workspace_(workspace),
+        options_(options),
+        check_(weights),
+        empty_(weights, options.cache, options.policy, options.past_context) {
     checkBatch(options);
     if (options.prefix_bytes > 0) prefixes_.emplace(weights, options.cache, options.prefix_bytes);
   }
@@ -80,6 +92,7 @@ class Batch {
   void check(const Request& request) {
     checkOptions(request.options, weights_.config);
     checkChunk(Chunk<Scalar>{request.ids, &empty_}, weights_);
+    checkDrafter(request.options, empty_);
     if (request.options.num_beams > options_.sequences)
       raise<ArgumentError>({"expected num_beams of at most the batch's sequences, ", options_.sequences, ", got ",
                             request.options.num_beams});
@@ -131,9 +144,10 @@ class Batch {
  private:
   /// What a sequence's cache, or those of all its beams, takes at most.
   Index bytesOf(const Request& request) const {
-    const Index left = empty_.capacity() - static_cast<Index>(request.ids.size());
-    const Index positions = static_cast<Index>(request.ids.size()) + (std::min)(left, request.options.max_tokens);
-    return request.options.num_beams * empty_.layers() * empty_.layer(0).bytesFor(positions);
+    const LayerCache<Scalar>& layer = empty_.layer(0);
+    const Index prompt = (std::min)(layer.capacity(), static_cast<Index>(request.ids.size()));
+    const Index positions = prompt + (std::min)(layer.capacity() - prompt, request.options.max_tokens);
+    return request.options.num_beams * empty_.layers() * layer.bytesFor(positions);
   }
 
   static bool isWaiting(const Job<Scalar>& job) { return job.place.empty(); }
@@ -182,8 +196,7 @@ class Batch {
 
   /// A cache with as much of a prompt as is known.
   ModelCache<Scalar> startOf(const Job<Scalar>& job) {
-    if (!prefixes_ || job.options().prompt_log_probabilities || !job.options().use_cache)
-      return ModelCache<Scalar>(weights_, options_.cache);
+    if (!prefixes_ || job.options().prompt_log_probabilities || !job.options().use_cache) return empty_.clone();
     return prefixes_->find(job.request.ids);
   }
 

@@ -104,6 +104,10 @@ struct CacheAccess {
     return cache.kept_.empty();
   }
   template <class Scalar>
+  static bool keepsAll(const ModelCache<Scalar>& cache) {
+    return std::all_of(cache.layers_.begin(), cache.layers_.end(), [](const auto& layer) { return keepsAll(layer); });
+  }
+  template <class Scalar>
   static bool hasPolicy(const LayerCache<Scalar>& cache) {
     return cache.policy_ != nullptr;
   }
@@ -127,7 +131,7 @@ struct CacheAccess {
   /// The row of wpe that a position's token is embedded with.
   template <class Scalar>
   static Index embeddedPosition(const ModelCache<Scalar>& cache, Index position) {
-    return cache.past_context_ ? renumberedPosition(position, cache.layers_.front().capacity_) : position;
+    return cache.past_context_ ? position % cache.layers_.front().capacity_ : position;
   }
   template <class Scalar>
   static std::span<LayerCache<Scalar>> layers(ModelCache<Scalar>& cache) {
@@ -430,7 +434,8 @@ class Growth {
   explicit Growth(std::span<LayerCache<Scalar>> layers) : layers_(layers) {}
 
   void remember() {
-    if (std::all_of(layers_.begin(), layers_.end(), CacheAccess::keepsAll<Scalar>)) return;
+    if (std::all_of(layers_.begin(), layers_.end(), [](const auto& layer) { return CacheAccess::keepsAll(layer); }))
+      return;
     for (const LayerCache<Scalar>& layer : layers_) before_.push_back(layer.clone());
   }
 
@@ -441,6 +446,13 @@ class Growth {
 
 inline void checkHead(Index head, Index heads) {
   if (head < 0 || head >= heads) raise<ArgumentError>({"expected a head from 0 to ", heads - 1, ", got ", head});
+}
+
+/// Throws ArgumentError if a cache has a policy, or positions have been dropped from it.
+template <class Scalar>
+void checkKeepsAll(const char* user, const ModelCache<Scalar>& cache) {
+  if (!CacheAccess::keepsAll(cache))
+    raise<ArgumentError>({user, ": expected a cache that keeps all positions, got one with a policy or after keep()"});
 }
 
 /// Throws ArgumentError if a cache is not of the shape of a model, or if its layers are out of step. Each of them may

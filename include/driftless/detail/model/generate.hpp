@@ -73,6 +73,7 @@ Generation generateOne(TokenIds ids, const GenerateOptions& options, const Weigh
   const Request request{{ids.begin(), ids.end()}, options};
   checkOptions(options, weights.config);
   checkChunk(Chunk<Scalar>{request.ids, &cache}, weights);
+  checkDrafter(options, cache);
   const std::vector<int>& held = cache.ids();
   const bool must_know_ids = options.rules != LogitsRules() || !options.use_cache;
   if (must_know_ids && std::find(held.begin(), held.end(), -1) != held.end())

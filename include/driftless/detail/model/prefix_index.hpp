@@ -30,6 +30,7 @@ void PrefixIndex<Scalar>::insert(const ModelCache<Scalar>& cache) {
     if (cache.layer(layer).stored() != empty_.layer(layer).stored())
       detail::raise<ArgumentError>({"PrefixIndex: expected a cache stored as ", nameOf(empty_.layer(layer).stored()),
                                     ", got ", nameOf(cache.layer(layer).stored()), " in layer ", layer});
+  detail::checkKeepsAll("PrefixIndex", cache);
   const std::vector<int>& ids = cache.ids();
   const Index known = std::find(ids.begin(), ids.end(), -1) - ids.begin();
   Path path;

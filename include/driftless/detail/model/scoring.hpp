@@ -106,8 +106,8 @@ std::vector<Score> scoreContinuations(TokenIds promptIds, Prompts continuations,
     detail::addScore<Scalar>({logits.data(), static_cast<std::size_t>(logits.size())}, prompt - 1,
                              continuations[i].front(), weights, 0, scores[i]);
   for (std::size_t i = 0; i < scores.size(); ++i) {
-    detail::scoreOnto<Scalar>(continuations[i], weights, cache, workspace, 0, OnScored(), scores[i]);
-    cache.truncate(prompt);
+    ModelCache<Scalar> own = cache.clone();
+    detail::scoreOnto<Scalar>(continuations[i], weights, own, workspace, 0, OnScored(), scores[i]);
   }
   return scores;
 }

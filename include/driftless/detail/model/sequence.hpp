@@ -193,11 +193,13 @@ class Sequence {
     if (!error.empty()) finish(FinishReason::error, error);
   }
 
-  /// The prompt's cache goes to the other samples, but for the last position, whose logits each of them needs.
+  /// The prompt's cache goes to the other samples, but for the last position, whose logits each of them needs. If
+  /// positions have been dropped for that one, they begin from nothing.
   void sharePrompt() {
     if (sample_ > 0 || options().samples == 1 || options().num_beams > 1) return;
     job_->prompt = cache_->clone();
-    job_->prompt->truncate(options().use_cache ? static_cast<Index>(prompt_tokens_) - 1 : 0);
+    const bool can_go_on = options().use_cache && CacheAccess::keepsAll(*cache_);
+    job_->prompt->truncate(can_go_on ? static_cast<Index>(prompt_tokens_) - 1 : 0);
   }
 
   bool scorePrompt(std::span<const Scalar> logits, Index position, LogitsCheck<Scalar>& check) {

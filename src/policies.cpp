@@ -1,0 +1,1 @@
+#include "driftless/detail/model/policies.hpp"
