@@ -104,36 +104,43 @@ class Model:
         scale = 1.0 / math.sqrt(head_size) if self.config["scale_attn_weights"] else 1.0
         return scale / (layer + 1) if self.config["scale_attn_by_inverse_layer_idx"] else scale
 
+    def head_columns(self):
+        """The columns of each head, where heads are concatenated."""
+        size = self.config["n_embd"] // self.config["n_head"]
+        return [slice(begin, begin + size) for begin in range(0, self.config["n_embd"], size)]
+
     def attention(self, q, k, v, layer):
-        """softmax(mask(q k' scale)) v for q, k, v [T, C], heads concatenated, before c_proj."""
-        rows, width = q.shape
-        head_size = width // self.config["n_head"]
-        future = np.triu_indices(rows, 1)
-        mixed = np.empty_like(q)
-        for begin in range(0, width, head_size):
-            columns = slice(begin, begin + head_size)
-            scores = (q[:, columns] @ k[:, columns].T) * self.score_scale(layer, head_size)
-            scores[future] = -np.inf
-            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-            mixed[:, columns] = (weights / weights.sum(axis=1, keepdims=True)) @ v[:, columns]
-        return mixed
+        """softmax(mask(q k' scale)) v for q, k, v [T, C], heads concatenated, before c_proj: the scores and the
+        softmax [H, T, T], and what is made of v [T, C]."""
+        scale = self.score_scale(layer, self.config["n_embd"] // self.config["n_head"])
+        scores = np.stack([(q[:, head] @ k[:, head].T) * scale for head in self.head_columns()])
+        scores[:, *np.triu_indices(len(q), 1)] = -np.inf
+        weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+        pattern = weights / weights.sum(axis=2, keepdims=True)
+        return scores, pattern, np.hstack([p @ v[:, head] for p, head in zip(pattern, self.head_columns())])
 
     def trace(self, ids):
-        """Every activation of interest for ids at positions 0, 1, ...; arrays [T, C], one entry of "layers" a block."""
+        """Every activation for ids at positions 0, 1, ... by the names of driftless::Point; one entry of "layers" a
+        block. Arrays [T, ...], those of heads concatenated, but scores and pattern [H, T, T]."""
         assert 1 <= len(ids) <= self.config["n_positions"]
-        x = self.weights["wte.weight"][ids] + self.weights["wpe.weight"][: len(ids)]
-        result = {"embedding": x, "layers": []}
+        trace = {"embed": self.weights["wte.weight"][ids], "pos_embed": self.weights["wpe.weight"][: len(ids)]}
+        x = trace["embed"] + trace["pos_embed"]
+        trace["layers"] = []
         for layer in range(self.config["n_layer"]):
             block = f"h.{layer}."
-            q, k, v = np.split(self.linear(self.norm(x, block + "ln_1"), block + "attn.c_attn"), 3, axis=1)
-            heads = self.attention(q, k, v, layer)
-            attended = self.linear(heads, block + "attn.c_proj")
-            x = x + attended
-            inner = self.activation(self.linear(self.norm(x, block + "ln_2"), block + "mlp.c_fc"))
-            x = x + self.linear(inner, block + "mlp.c_proj")
-            result["layers"].append({"k": k, "v": v, "heads": heads, "attention": attended, "output": x})
-        result["ln_f"] = self.norm(x, "ln_f")
-        return result
+            at = {"resid_pre": x, "ln1": self.norm(x, block + "ln_1")}
+            at["q"], at["k"], at["v"] = np.split(self.linear(at["ln1"], block + "attn.c_attn"), 3, axis=1)
+            at["attn_scores"], at["pattern"], at["z"] = self.attention(at["q"], at["k"], at["v"], layer)
+            at["attn_out"] = self.linear(at["z"], block + "attn.c_proj")
+            at["resid_mid"] = x + at["attn_out"]
+            at["ln2"] = self.norm(at["resid_mid"], block + "ln_2")
+            at["mlp_pre"] = self.linear(at["ln2"], block + "mlp.c_fc")
+            at["mlp_post"] = self.activation(at["mlp_pre"])
+            at["mlp_out"] = self.linear(at["mlp_post"], block + "mlp.c_proj")
+            at["resid_post"] = x = at["resid_mid"] + at["mlp_out"]
+            trace["layers"].append(at)
+        trace["ln_final"] = self.norm(x, "ln_f")
+        return trace
 
     def unembed(self, row):
         """Logits [V] of one row [C]. A product and a sum for each token, in the same order for all of them, so that
@@ -142,11 +149,11 @@ class Model:
 
     def logits(self, ids):
         """Logits [V] of the last position."""
-        return self.unembed(self.trace(ids)["ln_f"][-1])
+        return self.unembed(self.trace(ids)["ln_final"][-1])
 
     def all_logits(self, ids):
         """Logits [T, V] of every position."""
-        return np.stack([self.unembed(row) for row in self.trace(ids)["ln_f"]])
+        return np.stack([self.unembed(row) for row in self.trace(ids)["ln_final"]])
 
     def greedy(self, ids, max_tokens):
         """The continuation by argmax (first index on ties) and the smallest distance met between the largest logit and
@@ -291,15 +298,15 @@ def layers_golden(golden, model, tokenizer):
         "note": golden["note"],
         "prompt": golden["prompt"],
         "ids": ids,
-        "embedding": rounded(trace["embedding"]),
+        "embedding": rounded(layers[0]["resid_pre"]),
         "layers": {i: {"k": rounded(layers[int(i)]["k"]), "v": rounded(layers[int(i)]["v"])} for i in golden["layers"]},
-        "attn_heads_layer0": rounded(layers[0]["heads"]),
-        "attn_out_layer0": rounded(layers[0]["attention"]),
-        "hidden_after_block": rounded([layer["output"][-1] for layer in layers]),
-        "hidden_after_block0_all": rounded(layers[0]["output"]),
-        "ln_f_last": rounded(trace["ln_f"][-1]),
-        "ln_f": rounded(trace["ln_f"]),
-        "logits_last": rounded(model.unembed(trace["ln_f"][-1])),
+        "attn_heads_layer0": rounded(layers[0]["z"]),
+        "attn_out_layer0": rounded(layers[0]["attn_out"]),
+        "hidden_after_block": rounded([layer["resid_post"][-1] for layer in layers]),
+        "hidden_after_block0_all": rounded(layers[0]["resid_post"]),
+        "ln_f_last": rounded(trace["ln_final"][-1]),
+        "ln_f": rounded(trace["ln_final"]),
+        "logits_last": rounded(model.unembed(trace["ln_final"][-1])),
     }
 
 

@@ -1,4 +1,4 @@
-// The compiled library: config.hpp, parameters.hpp, safetensors.hpp, checkpoint.hpp and cache_file.hpp.
+// The compiled library: config.hpp, parameters.hpp, safetensors.hpp, checkpoint.hpp, cache_file.hpp and npy.hpp.
 
 #include <cstdint>
 #include <filesystem>
@@ -6,6 +6,7 @@
 #include "driftless/detail/files/cache_file.hpp"
 #include "driftless/detail/files/checkpoint.hpp"
 #include "driftless/detail/files/config_json.hpp"
+#include "driftless/detail/files/npy.hpp"
 #include "driftless/detail/files/safetensors.hpp"
 #include "driftless/detail/model/parameters.hpp"
 

@@ -13,6 +13,9 @@
 /// of the command's name. One that fails throws.
 namespace driftless::cli {
 
+/// What --version prints.
+std::string version();
+
 /// The model that comes with the program: from where it is installed, or from the source tree.
 std::string defaultModel();
 
@@ -103,6 +106,18 @@ struct RankCommand {
   std::optional<std::string> candidates_file;
   std::string by = "total";  ///< or mean
   bool is_json = false;
+
+  void run() const;
+};
+
+/// On a page: attention takes room by their square.
+inline constexpr std::size_t kMostExplainedTokens = 256;
+
+struct ExplainCommand {
+  ModelOptions model;
+  Prompt prompt;
+  std::size_t max_tokens = 24;
+  std::string output;  ///< a file for the page; - is standard output
 
   void run() const;
 };

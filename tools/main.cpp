@@ -31,7 +31,14 @@
 
 // All arguments that the program takes, and what becomes of errors.
 
-namespace driftless::cli { namespace {
+namespace driftless::cli {
+
+std::string version() {
+  return "driftless " + std::to_string(DRIFTLESS_VERSION_MAJOR) + "." + std::to_string(DRIFTLESS_VERSION_MINOR) + "." +
+         std::to_string(DRIFTLESS_VERSION_PATCH);
+}
+
+namespace {
 
 constexpr int kFailure = 2;
 
@@ -439,6 +446,28 @@ void addRank(CLI::App& app) {
   command->callback([options] { options->run(); });
 }
 
+void addExplain(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("explain", "Write a web page that shows what the model does with a text");
+  command->footer(
+      "The page is one file that loads nothing: each token's surprise, what every layer and head attends to, what "
+      "would "
+      "come next after each layer, how the cache fills up, and the numbers of one token's way through the model. The "
+      "text is continued by the likeliest tokens. Text and continuation have " +
+      std::to_string(kMostExplainedTokens) + " tokens at most.");
+  auto options = std::make_shared<ExplainCommand>();
+  addPrompt(*command, options->prompt);
+  addText(*command, "-o,--output", options->output, "The file to write the page to; - for standard output")
+      ->required()
+      ->type_name("FILE");
+  addWholeNumber(*command, "-n,--max-tokens", options->max_tokens, std::size_t{0},
+                 "Tokens to generate at most, fewer if the context fills up");
+  addModel(*command, options->model.path);
+  addFileOptions(*command, options->model);
+  addStoredTypes(*command, options->model);
+  addThreads(*command, options->model.threads);
+  command->callback([options] { options->run(); });
+}
+
 void addVerify(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("verify", "Prove over a greedy generation that the cache does not drift");
   command->footer(
@@ -575,11 +604,6 @@ void addInfo(CLI::App& app) {
   command->callback([options] { options->run(); });
 }
 
-std::string version() {
-  return "driftless " + std::to_string(DRIFTLESS_VERSION_MAJOR) + "." + std::to_string(DRIFTLESS_VERSION_MINOR) + "." +
-         std::to_string(DRIFTLESS_VERSION_PATCH);
-}
-
 /// Where to read on about the arguments that were given.
 std::string helpCommand(const CLI::App& app) {
   std::string command = "driftless";
@@ -598,6 +622,7 @@ int run(int argc, char** argv) {
   addBatch(app, status);
   addScore(app);
   addRank(app);
+  addExplain(app);
   addVerify(app, status);
   addBench(app);
   addCacheStudy(app);
@@ -624,7 +649,8 @@ int fail(const std::string& text) {
   return kFailure;
 }
 
-}}  // namespace driftless::cli
+}  // namespace
+}  // namespace driftless::cli
 
 int main(int argc, char** argv) {
   using namespace driftless::cli;

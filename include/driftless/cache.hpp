@@ -112,9 +112,8 @@ class ModelCache {
  public:
   /// An empty cache for as many positions as the model has. A policy says which of them are kept; without one, all are.
   ///
-  /// With `past_context`, which needs a policy that keeps fewer than n_positions, there is no end to the positions.
-  /// From n_positions on, tokens are embedded as if they were at earlier ones (see renumberedPosition): the model was
-  /// not trained for that.
+  /// With `past_context`, which needs a policy that keeps fewer than n_positions, there is no end to the positions. From
+  /// n_positions on, tokens are embedded as if positions began anew at 0: the model was not trained for that.
   ///
   /// Throws ArgumentError for a type that is for weights only, and for past_context without a policy.
   explicit ModelCache(const Weights<Scalar>& weights, StoredType stored = StoredType::full,

@@ -39,11 +39,6 @@ class CachePolicy {
   virtual void choose(CachedHead& head, std::span<bool> keep) const = 0;
 };
 
-/// The position by which a token at or after n_positions is embedded, where a cache goes on past the context.
-constexpr Index renumberedPosition(Index position, Index n_positions) {
-  return position < n_positions ? position : n_positions - 1;
-}
-
 /// Sets `keep` to false for all but the `budget` largest scores [n]; of equal ones the later positions stay. NaN counts
 /// as the least. What a policy's choose() ends with, as a rule.
 void keepLargest(std::span<const double> scores, Index budget, std::span<bool> keep);

@@ -15,6 +15,7 @@
 #include "driftless/generate.hpp"
 #include "driftless/instruction_set.hpp"
 #include "driftless/log_probabilities.hpp"
+#include "driftless/npy.hpp"
 #include "driftless/observer.hpp"
 #include "driftless/parameters.hpp"
 #include "driftless/policies.hpp"

@@ -506,15 +506,66 @@ TEST_CASE("checkpoint: a place without a usable model says what is needed") {
   const TemporaryDirectory directory;
   CHECK_THROWS_WITH_AS(Checkpoint(directory.path() / "nowhere"), Contains("nowhere: expected a model"), FileError);
   CHECK_THROWS_WITH_AS(Checkpoint(directory.path()), Contains("expected model.safetensors or"), FileError);
-  writeFile(directory.path() / "pytorch_model.bin", "PK");
-  CHECK_THROWS_WITH_AS(Checkpoint(directory.path()),
-                       Contains("only pytorch_model.bin: export the model as safetensors"), FileError);
-  CHECK_THROWS_WITH_AS(Checkpoint(directory.path() / "pytorch_model.bin"),
-                       Contains("expected a directory or a .safetensors file"), FileError);
+  CHECK_THROWS_WITH_AS(Checkpoint(directory.path()), Contains("index.json, found neither"), FileError);
   writeFile(directory.path() / "model.safetensors", safetensorsFile(gpt2Tensors({})));
   CHECK_THROWS_WITH_AS(Checkpoint(directory.path()), Contains("config.json: cannot be read"), FileError);
   writeFile(directory.path() / "config.json", R"({"model_type":"llama"})");
   CHECK_THROWS_WITH_AS(Checkpoint(directory.path()), Contains("model_type"), ConfigError);
+}
+
+TEST_CASE("checkpoint: a file of another program's is told by its contents, with the command that converts it") {
+  const TemporaryDirectory directory;
+  const std::filesystem::path file = directory.path() / "a model";
+  const auto found = [&](const std::string& contents, const std::string& kind) {
+    CAPTURE(kind);
+    writeFile(file, contents);
+    const std::string expected =
+        file.string() + ": expected a directory or a .safetensors file beside its config.json" + kind;
+    CHECK_THROWS_WITH_AS(Checkpoint{file}, expected.c_str(), FileError);
+  };
+  const std::string command = "; convert it first: scripts/convert.py " + file.string() + " DIR";
+  const std::string table_magic = "\x57\xfb\x80\x8b\x24\x75\x47\xdb";
+  found("GGUF", ", found a GGUF file" + command);
+  found("GGUF\3" + std::string(1'000'000, '\xff'), ", found a GGUF file" + command);
+  found("PK\3\4", ", found a PyTorch file" + command);
+  found("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.", ", found a PyTorch file" + command);
+  found("\xc6\xd7\x34\x01\3", ", found an llm.c checkpoint" + command);
+  found(table_magic, ", found the index of a TensorFlow checkpoint" + command);
+  found(std::string(100, '\0') + table_magic, ", found the index of a TensorFlow checkpoint" + command);
+  for (const std::string& other :
+       {std::string(), std::string("G"), std::string("GGU\0F", 5), "gguf" + table_magic + "\n",
+        "PK\5\6" + std::string(18, '\0'), "\x80\x02}q\0." + std::string(50, 'x')})
+    found(other, "");
+}
+
+TEST_CASE("checkpoint: a directory of another program's is told by names, with the command that converts it") {
+  for (const std::string name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "ckpt.pt", "model.pt",
+                                 "model.ckpt.index", "any name.gguf"}) {
+    const TemporaryDirectory directory;
+    CAPTURE(name);
+    writeFile(directory.path() / name, "");
+    writeFile(directory.path() / "config.json", "{}");
+    const std::string expected = directory.path().string() +
+                                 ": expected model.safetensors or model.safetensors.index.json, found only " + name +
+                                 "; convert it first: scripts/convert.py " + directory.path().string() + " DIR";
+    CHECK_THROWS_WITH_AS(Checkpoint(directory.path()), expected.c_str(), FileError);
+    writeFile(directory.path() / "model.safetensors", "");
+    CHECK_THROWS_WITH_AS(Checkpoint(directory.path()), doctest::Contains("config.json"), driftless::Error);
+  }
+  const TemporaryDirectory directory;
+  writeFile(directory.path() / "\x1b[31m`evil`.gguf", "");
+  CHECK_THROWS_WITH_AS(Checkpoint(directory.path()), Contains("found only \\u001b[31m`evil`.gguf; convert"), FileError);
+}
+
+TEST_CASE("checkpoint: a TensorFlow checkpoint is named by what its files' names begin with") {
+  const TemporaryDirectory directory;
+  const std::filesystem::path prefix = directory.path() / "model.ckpt";
+  writeFile(directory.path() / "model.ckpt.index", "\x57\xfb\x80\x8b\x24\x75\x47\xdb");
+  const std::string name = prefix.string();
+  const std::string expected = name + ": expected a model, found " + name +
+                               ".index, the index of a TensorFlow checkpoint; convert it first: scripts/convert.py " +
+                               name + " DIR";
+  CHECK_THROWS_WITH_AS(Checkpoint{prefix}, expected.c_str(), FileError);
 }
 
 TEST_CASE("checkpoint: a config for another size is told by the first tensor that differs") {

@@ -1,9 +1,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <filesystem>
+#include <fstream>
 #include <optional>
 #include <set>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -27,21 +31,76 @@ struct CheckpointFiles {
   bool is_index = false;
 };
 
+/// What of another program's a file is, by its contents, or nothing. scripts/convert.py turns all of these into a
+/// directory with safetensors.
+inline std::string_view foreignKind(const std::filesystem::path& path) {
+  // Opening a named pipe would wait for its writer.
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return {};
+  std::ifstream file(path, std::ios::binary);
+  const auto bytesAt = [&](std::ios::off_type offset, std::ios::seekdir from) {
+    std::array<char, 16> bytes{};
+    file.clear();
+    file.seekg(offset, from);
+    file.read(bytes.data(), bytes.size());
+    return std::string(bytes.data(), static_cast<std::size_t>(file.gcount()));
+  };
+  using namespace std::string_view_literals;
+  const std::string first = bytesAt(0, std::ios::beg), last = bytesAt(-8, std::ios::end);
+  if (first.starts_with("GGUF"sv)) return "a GGUF file";
+  // An archive, or the number that began a file before PyTorch 1.6.
+  if (first.starts_with("PK\3\4"sv) || first.starts_with("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9"sv))
+    return "a PyTorch file";
+  if (first.starts_with("\xc6\xd7\x34\x01"sv)) return "an llm.c checkpoint";
+  if (last == "\x57\xfb\x80\x8b\x24\x75\x47\xdb"sv) return "the index of a TensorFlow checkpoint";
+  return {};
+}
+
+/// The first file of another program's in a directory, by the names that scripts/convert.py looks for in one.
+inline std::filesystem::path foreignFile(const std::filesystem::path& directory) {
+  std::filesystem::path first;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::filesystem::path name = entry->path().filename();
+    const bool is_known = name == "pytorch_model.bin" || name == "pytorch_model.bin.index.json" || name == "ckpt.pt" ||
+                          name == "model.pt" || name == "model.ckpt.index" || name.extension() == ".gguf";
+    if (is_known && (first.empty() || name < first)) first = name;
+  }
+  return first;
+}
+
+/// How `source`, a path that the user has named, becomes a model that can be read.
+inline std::string conversionOf(const std::filesystem::path& source) {
+  return message({"; convert it first: scripts/convert.py ", pathText(source), " DIR"});
+}
+
 inline CheckpointFiles locateCheckpoint(const std::filesystem::path& path) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) raise<FileError>({pathText(path), ": expected a model: ", error.message()});
+  if (!std::filesystem::exists(status)) {
+    // TensorFlow names a checkpoint by what its files' names begin with.
+    std::filesystem::path index = path;
+    index += ".index";
+    const std::string_view kind = foreignKind(index);
+    raise<FileError>({pathText(path), ": expected a model",
+                      kind.empty() ? ": " + error.message()
+                                   : message({", found ", pathText(index), ", ", kind}) + conversionOf(path)});
+  }
   if (!std::filesystem::is_directory(status)) {
     if (path.extension() == ".safetensors") return {path.parent_path() / "config.json", path, false};
-    raise<FileError>({pathText(path), ": expected a directory or a .safetensors file beside its config.json"});
+    const std::string_view kind = foreignKind(path);
+    raise<FileError>({pathText(path), ": expected a directory or a .safetensors file beside its config.json",
+                      kind.empty() ? "" : message({", found ", kind}) + conversionOf(path)});
   }
   const std::filesystem::path config = path / "config.json", file = path / "model.safetensors";
   const std::filesystem::path index = path / "model.safetensors.index.json";
   if (isThere(file)) return {config, file, false};
   if (isThere(index)) return {config, index, true};
-  const bool has_pickle = isThere(path / "pytorch_model.bin") || isThere(path / "pytorch_model.bin.index.json");
-  raise<FileError>({pathText(path), ": expected model.safetensors or model.safetensors.index.json, found ",
-                    has_pickle ? "only pytorch_model.bin: export the model as safetensors" : "neither"});
+  const std::filesystem::path foreign = foreignFile(path);
+  raise<FileError>(
+      {pathText(path), ": expected model.safetensors or model.safetensors.index.json, found ",
+       foreign.empty() ? "neither" : message({"only ", printable(pathText(foreign)), conversionOf(path)})});
 }
 
 /// Whether an index may name this file: a plain name, so that nothing outside of its directory is reached.

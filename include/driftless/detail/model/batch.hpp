@@ -144,9 +144,10 @@ class Batch {
  private:
   /// What a sequence's cache, or those of all its beams, takes at most.
   Index bytesOf(const Request& request) const {
-    const Index left = empty_.capacity() - static_cast<Index>(request.ids.size());
-    const Index positions = static_cast<Index>(request.ids.size()) + (std::min)(left, request.options.max_tokens);
-    return request.options.num_beams * empty_.layers() * empty_.layer(0).bytesFor(positions);
+    const LayerCache<Scalar>& layer = empty_.layer(0);
+    const Index prompt = (std::min)(layer.capacity(), static_cast<Index>(request.ids.size()));
+    const Index positions = prompt + (std::min)(layer.capacity() - prompt, request.options.max_tokens);
+    return request.options.num_beams * empty_.layers() * layer.bytesFor(positions);
   }
 
   static bool isWaiting(const Job<Scalar>& job) { return job.place.empty(); }

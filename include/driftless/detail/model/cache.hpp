@@ -131,7 +131,7 @@ struct CacheAccess {
   /// The row of wpe that a position's token is embedded with.
   template <class Scalar>
   static Index embeddedPosition(const ModelCache<Scalar>& cache, Index position) {
-    return cache.past_context_ ? renumberedPosition(position, cache.layers_.front().capacity_) : position;
+    return cache.past_context_ ? position % cache.layers_.front().capacity_ : position;
   }
   template <class Scalar>
   static std::span<LayerCache<Scalar>> layers(ModelCache<Scalar>& cache) {
