@@ -27,20 +27,18 @@ def by_policy(rows):
 
 
 def draw(axes, rows, key):
-    """What is 0 has no place on a log scale, and is left out."""
+    """Lines of policies and stars of stored types, whose rows it returns. What is 0 has no place on a log scale."""
     shown = [row for row in rows if row[key] > 0]
     for i, (policy, points) in enumerate(by_policy(shown).items()):
         budgets, values = [row["budget"] for row in points], [row[key] for row in points]
         style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
         axes.plot(budgets, values, label=policy, linewidth=1.6, markersize=5, **style)
-    for row in shown:
-        if row["budget"] is None and row["policy"] != "full":
-            axes.plot(row["bytes_share"], row[key], "*", color=INK, markersize=9)
-            place = {"xytext": (5, -11), "textcoords": "offset points", "fontsize": 8.5}
-            axes.annotate(row["policy"], (row["bytes_share"], row[key]), color=INK, **place)
+    stars = [row for row in shown if row["budget"] is None and row["policy"] != "full"]
+    axes.plot([row["bytes_share"] for row in stars], [row[key] for row in stars], "*", color=INK, markersize=9)
     axes.set_xlabel("share of the positions kept (stars: of the bytes)")
     axes.set_xlim(0, 1.05)
     axes.set_yscale("log")
+    return stars
 
 
 def draw_study(study):
@@ -55,7 +53,9 @@ def draw_study(study):
     left.yaxis.set_minor_formatter("{x:g}")
     full = next(row for row in study["rows"] if row["policy"] == "full")
     left.axhline(full["perplexity"], color=MUTED, linestyle=DASHES, linewidth=1.2, label="full")
-    draw(right, study["rows"], "kl")
+    for row in draw(right, study["rows"], "kl"):
+        place = {"xytext": (6, -4), "textcoords": "offset points", "fontsize": 9}
+        right.annotate(row["policy"], (row["bytes_share"], row["kl"]), color=INK, **place)
     right.set_title("KL divergence from the full cache, nats, log scale", loc="left", fontsize=11, pad=10)
     left.legend(loc="upper right")
     return figure

@@ -24,7 +24,7 @@ class KeepAll final : public CachePolicy {
 /// The last `budget` positions (window attention, Beltagy et al. 2020, "Longformer").
 class SlidingWindow final : public CachePolicy {
  public:
-  explicit SlidingWindow(Index budget);
+  explicit SlidingWindow(Index budget);  ///< so many positions
   void choose(CachedHead& head, std::span<bool> keep) const override;
 
  private:
@@ -36,7 +36,7 @@ class SlidingWindow final : public CachePolicy {
 /// numbers them anew. `sinks` is from 0 to budget - 1.
 class AttentionSinks final : public CachePolicy {
  public:
-  explicit AttentionSinks(Index budget, Index sinks = 4);
+  explicit AttentionSinks(Index budget, Index sinks = 4);  ///< so many positions, so many of them from the beginning
   void choose(CachedHead& head, std::span<bool> keep) const override;
 
  private:
@@ -49,8 +49,8 @@ class AttentionSinks final : public CachePolicy {
 /// one number of each position.
 class HeavyHitters final : public CachePolicy {
  public:
-  explicit HeavyHitters(Index budget);  ///< with recent = budget / 2, as in the paper
-  HeavyHitters(Index budget, Index recent);
+  explicit HeavyHitters(Index budget);       ///< with recent = budget / 2, as in the paper
+  HeavyHitters(Index budget, Index recent);  ///< so many positions, so many of them from the end
   Index statistics() const override { return 1; }
   void choose(CachedHead& head, std::span<bool> keep) const override;
 
@@ -63,7 +63,7 @@ class HeavyHitters final : public CachePolicy {
 /// paper takes the mean of a layer's heads; here each head goes by its own.
 class Tova final : public CachePolicy {
  public:
-  explicit Tova(Index budget);
+  explicit Tova(Index budget);  ///< so many positions
   void choose(CachedHead& head, std::span<bool> keep) const override;
 
  private:
@@ -76,7 +76,7 @@ class Tova final : public CachePolicy {
 /// `window` is from 1 to budget, `pooling` odd. Notes `window` numbers of each position.
 class SnapKv final : public CachePolicy {
  public:
-  explicit SnapKv(Index budget, Index window = 16, Index pooling = 5);
+  explicit SnapKv(Index budget, Index window = 16, Index pooling = 5);  ///< so many positions, so many from the end
   Index statistics() const override { return window_; }
   void choose(CachedHead& head, std::span<bool> keep) const override;
 
@@ -90,7 +90,7 @@ class SnapKv final : public CachePolicy {
 /// KV Cache Compression", which leaves the first two layers alone).
 class KeyNorm final : public CachePolicy {
  public:
-  explicit KeyNorm(Index budget);
+  explicit KeyNorm(Index budget);  ///< so many positions
   void choose(CachedHead& head, std::span<bool> keep) const override;
 
  private:
@@ -101,7 +101,7 @@ class KeyNorm final : public CachePolicy {
 /// there, each scaled to length 1 (Park et al. 2025, "KeyDiff").
 class KeyDiff final : public CachePolicy {
  public:
-  explicit KeyDiff(Index budget);
+  explicit KeyDiff(Index budget);  ///< so many positions
   void choose(CachedHead& head, std::span<bool> keep) const override;
 
  private:
@@ -112,7 +112,7 @@ class KeyDiff final : public CachePolicy {
 /// all sets of `budget` positions are equally likely. What others are to be compared with.
 class RandomPositions final : public CachePolicy {
  public:
-  explicit RandomPositions(Index budget, std::uint64_t seed = 0);
+  explicit RandomPositions(Index budget, std::uint64_t seed = 0);  ///< so many positions
   void choose(CachedHead& head, std::span<bool> keep) const override;
 
  private:

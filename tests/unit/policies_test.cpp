@@ -175,10 +175,10 @@ TEST_CASE("policies: those that look at keys") {
   const KeyDiff diff(2);
   HandMadeHead directions(diff);
   directions.add({1}, key(1, 0));
-  directions.add({0, 1}, key(0, 1e-3));
-  // Two of three point to the right, and the longer is not the more alike.
-  CHECK(directions.add({0, 0, 1}, key(100, 1)) == Positions{0, 1});
-  CHECK(directions.add({0, 0, 1}, key(0, 0)) == Positions{1, 3});  // no direction: like nothing
+  directions.add({0, 1}, key(0.009, 0.001));
+  // By direction, position 1 is in the middle; by length, it is as good as nothing.
+  CHECK(directions.add({0, 0, 1}, key(0, 50)) == Positions{0, 2});
+  CHECK(directions.add({0, 0, 1}, key(0, 0)) == Positions{2, 3});  // no direction: like nothing
 }
 
 TEST_CASE("policies: random positions are the same again, and all of them come up") {
