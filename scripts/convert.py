@@ -158,10 +158,9 @@ def opened(path):
 
 def tensor_in(data, place, dtype, shape, offset):
     """Values that stand in a mapped file as they are."""
-    size = math.prod(shape) * DTYPES[dtype].itemsize
-    check_range(data, place, offset, size)
-    read = lambda: np.frombuffer(data, DTYPES[dtype], math.prod(shape), offset).reshape(shape)
-    return Tensor(place, dtype, tuple(shape), read)
+    count = math.prod(shape)
+    check_range(data, place, offset, count * DTYPES[dtype].itemsize)
+    return Tensor(place, dtype, tuple(shape), lambda: np.frombuffer(data, DTYPES[dtype], count, offset).reshape(shape))
 
 
 def check_range(data, place, offset, size):
@@ -257,25 +256,26 @@ TENSORFLOW_TYPES = {1: "F32", 2: "F64", 14: "BF16", 19: "F16"}
 LANE = 1024
 
 
-def crc_step(registers, octets):
-    """CRC-32C registers after one more byte each."""
-    return CRC_TABLE[(registers ^ octets) & 255] ^ (registers >> 8)
-
-
-def crc_table():
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
+def crc_table(bits):
+    """What the low bits of a CRC-32C register become while they are shifted out."""
+    table = np.arange(1 << bits, dtype=np.uint32)
+    for _ in range(bits):
         table = (table >> 1) ^ np.where(table & 1, np.uint32(0x82F63B78), np.uint32(0))
     return table
 
 
-CRC_TABLE = crc_table()
+OCTET_TABLE, PAIR_TABLE = crc_table(8), crc_table(16)
+
+
+def crc_step(registers, pairs):
+    """Registers after two more bytes each."""
+    return PAIR_TABLE.take((registers ^ pairs) & 0xFFFF) ^ (registers >> 16)
 
 
 def lane_shift():
     """[4, 256]: what each byte of a register has become after a lane of zeros."""
     registers = np.arange(256, dtype=np.uint32)[None, :] << np.array([[0], [8], [16], [24]], np.uint32)
-    for _ in range(LANE):
+    for _ in range(LANE // 2):
         registers = crc_step(registers, np.uint32(0))
     return registers.tolist()
 
@@ -286,17 +286,16 @@ def crc32c(data):
     whole = len(octets) // LANE * LANE
     register, shift = 0xFFFFFFFF, lane_shift() if whole else None
     for begin in range(0, whole, 2048 * LANE):
-        lanes = octets[begin : min(begin + 2048 * LANE, whole)].reshape(-1, LANE).T.astype(np.uint32)
+        lanes = octets[begin : min(begin + 2048 * LANE, whole)].view("<u2").reshape(-1, LANE // 2).T.astype(np.uint32)
         registers = np.zeros(lanes.shape[1], np.uint32)
         for column in lanes:
             registers = crc_step(registers, column)
         for lane in registers.tolist():
             moved = [shift[place][register >> 8 * place & 255] for place in range(4)]
             register = lane ^ moved[0] ^ moved[1] ^ moved[2] ^ moved[3]
-    register = np.array([register], np.uint32)
-    for octet in octets[whole:]:
-        register = crc_step(register, octet)
-    return int(register[0]) ^ 0xFFFFFFFF
+    for octet in octets[whole:].tolist():
+        register = int(OCTET_TABLE[(register ^ octet) & 255]) ^ register >> 8
+    return register ^ 0xFFFFFFFF
 
 
 def check_crc(data, masked, place):
@@ -863,19 +862,20 @@ LENS_LETTERS = {
 
 def transformer_lens_model(path, options, tensors):
     """The state dict of a HookedTransformer, with heads on axes of their own, or of a TransformerBridge, which has a
-    weight and a bias of each part. What its options do to weights (fold_ln, center_writing_weights, center_unembed,
-    fold_value_biases) gives the same logits in GPT-2's form, up to a constant that is the same for all tokens."""
+    weight and a bias of each part. What weights are after fold_ln, center_writing_weights, center_unembed,
+    fold_value_biases or refactor_factored_attn_matrices has a form of GPT-2 too, with the same logits."""
     renamed, n_head, unembed_bias = {}, options.n_head, None
     for name, tensor in tensors.items():
         match = re.fullmatch(r"blocks\.(\d{1,4})\.(.+)", name)
         layer, part = (f"h.{int(match[1])}.", match[2]) if match else ("", name)
-        attention = re.fullmatch(r"attn\.(?:(W|b)_([QKV])|([qkv])\.(weight|bias))", part)
-        if attention:
-            if (attention[2] or attention[3]) in "Qq":
-                kind, three = lens_attention(tensors, name, tensor)
-                add(renamed, tensor.place, f"{layer}attn.c_attn.{kind}", joined(three))
-                if attention[1] == "W":
-                    n_head = head_count(options.n_head, tensor.shape[0], tensor.place)
+        if query := re.fullmatch(r"attn\.(?:(W|b)_Q|q\.(weight|bias))", part):
+            kind = query[2] or {"W": "weight", "b": "bias"}[query[1]]
+            three = lens_attention(tensors, name.removesuffix(part), query)
+            add(renamed, tensor.place, f"{layer}attn.c_attn.{kind}", joined(three))
+            if query[1] == "W":
+                n_head = head_count(options.n_head, tensor.shape[0], tensor.place)
+        elif re.fullmatch(r"attn\.([Wb]_[KV]|[kv]\.(weight|bias))", part):
+            continue  # they came with q's
         elif name in ("unembed.b_U", "unembed.bias"):
             unembed_bias = tensor
         elif name == "unembed.W_U":
@@ -897,20 +897,23 @@ def transformer_lens_model(path, options, tensors):
     return model
 
 
-def lens_attention(tensors, name, query):
-    """The q, k and v of a layer, of which `name` is q, each as [C, C] or [C]; and whether they are weights."""
-    named = lambda letter: re.sub(
-        r"([Qq])(\.weight|\.bias)?$", lambda m: (letter if m[1] == "q" else letter.upper()) + (m[2] or ""), name
-    )
-    three = [tensors.get(named(letter)) for letter in "qkv"]
+def lens_attention(tensors, block, query):
+    """The weights [C, C] or biases [C] of q, k and v; `query` is the match of the name of q's after the block's."""
+    letter, kind = query.groups()
+    names = [f"{block}attn.{letter}_{which}" if letter else f"{block}attn.{which.lower()}.{kind}" for which in "QKV"]
+    three = [tensors.get(name) for name in names]
     if None in three:
-        raise Refused(f"{query.place}: expected the same of k and v beside it")
-    if name.endswith(("W_Q", "q.weight")):
-        if name.endswith("W_Q") and any(len(tensor.shape) != 3 for tensor in three):
-            raise Refused(f"{query.place}: expected shape [n_head, n_embd, d_head], found {list(query.shape)}")
-        flat = lambda tensor: tensor.transposed(1, 0, 2).reshaped(tensor.shape[1], tensor.shape[0] * tensor.shape[2])
-        return "weight", [flat(each) if name.endswith("W_Q") else each.transposed() for each in three]
-    return "bias", [each.reshaped(math.prod(each.shape)) for each in three]
+        raise Refused(f"{tensors[names[0]].place}: expected the same of k and v beside it")
+    for tensor in three:
+        if letter and (tensor.shape != three[0].shape or len(tensor.shape) != (3 if letter == "W" else 2)):
+            expected = "[n_head, n_embd, d_head]" if letter == "W" else "[n_head, d_head]"
+            raise Refused(f"{tensor.place}: expected shape {expected} as of q, k and v, found {list(tensor.shape)}")
+    if letter == "W":
+        heads, width, size = three[0].shape
+        return [tensor.transposed(1, 0, 2).reshaped(width, heads * size) for tensor in three]
+    if letter == "b":
+        return [tensor.reshaped(math.prod(tensor.shape)) for tensor in three]
+    return [tensor.transposed() for tensor in three]
 
 
 def unfold_norms(model):

@@ -110,6 +110,16 @@ struct RankCommand {
   void run() const;
 };
 
+struct CaptureCommand {
+  ModelOptions model;
+  Prompt text;
+  std::vector<std::string> points;  ///< names, in which * stands for anything; the usual ones if empty
+  std::string output;               ///< a directory
+  bool overwrites = false;
+
+  void run() const;
+};
+
 /// On a page: attention takes room by their square.
 inline constexpr std::size_t kMostExplainedTokens = 256;
 

@@ -446,6 +446,34 @@ void addRank(CLI::App& app) {
   command->callback([options] { options->run(); });
 }
 
+void addCapture(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("capture", "Write what the model computes for a text, as NumPy reads it");
+  command->footer(
+      "One file for each point, NAME.npy in float32: [tokens, width]; of heads [tokens, heads, width]; attention "
+      "scores and patterns [heads, tokens, tokens]. tokens.json has the ids, the texts of the tokens, null where there "
+      "is none, and the shape of each point that was written; it is there when all files are. --point '*' takes "
+      "everything, and a name that does not exist has the program list those that do.");
+  auto options = std::make_shared<CaptureCommand>();
+  CLI::Option* text = addText(*command, "TEXT", options->text.text, "The text to look at" + kTextFrom)->type_name("");
+  addText(*command, "--ids", options->text.ids, "Token ids to look at, such as 1,2,3; - takes standard input")
+      ->type_name("IDS")
+      ->excludes(text);
+  addTexts(*command, "--point", options->points,
+           "What to write, by TransformerLens's name; * stands for any part of one, and several can be given (default: "
+           "residual streams, patterns and logits)")
+      ->type_name("NAME");
+  addText(*command, "-o,--output", options->output, "The directory to write to; it is created if it is not there")
+      ->required()
+      ->type_name("DIR");
+  command->add_flag("--overwrite", options->overwrites,
+                    "Write to a directory with files in it, and replace those of the same names");
+  addModel(*command, options->model.path);
+  addFileOptions(*command, options->model);
+  addStoredTypes(*command, options->model);
+  addThreads(*command, options->model.threads);
+  command->callback([options] { options->run(); });
+}
+
 void addExplain(CLI::App& app) {
   CLI::App* command = app.add_subcommand("explain", "Write a web page that shows what the model does with a text");
   command->footer(
@@ -622,6 +650,7 @@ int run(int argc, char** argv) {
   addBatch(app, status);
   addScore(app);
   addRank(app);
+  addCapture(app);
   addExplain(app);
   addVerify(app, status);
   addBench(app);

@@ -68,6 +68,7 @@ class Points {
     for (const Point point : points) insert(point);
   }
 
+  /// Every one.
   static Points all();
 
   void insert(Point point) { set_.set(static_cast<std::size_t>(point)); }
@@ -82,7 +83,7 @@ class Points {
 /// bits, and so does everything that follows from them.
 template <class Scalar>
 struct PointValues {
-  Point point;
+  Point point;     ///< which one
   Index layer;     ///< counted from 0; 0 for points that are not in a layer
   Index head;      ///< counted from 0; 0 for points that heads have no values of their own at
   Index sequence;  ///< which of the chunks, 0 for a single one

@@ -8,7 +8,6 @@ import contextlib
 import importlib.util
 import io
 import json
-import math
 import os
 import pickle
 import random
@@ -195,7 +194,9 @@ class Vocabularies(ConvertTest):
     def test_gguf(self):
         """The ids are those that byte pairs give by hand."""
         self.converted(source_of("gguf-f16"))
-        self.assertEqual(self.program("tokenize", "-m", self.out, "hello hé").strip().split(","), self.ids("hel", "lo h", "Ã©"))
+        self.assertEqual(
+            self.program("tokenize", "-m", self.out, "hello hé").strip().split(","), self.ids("hel", "lo h", "Ã©")
+        )
         config = json.loads((self.out / "config.json").read_text())
         self.assertEqual((config["eos_token_id"], config["vocab_size"]), (258, 260))
         self.assertNotIn("[PAD259]", json.loads((self.out / "vocab.json").read_text()))
@@ -397,7 +398,7 @@ class Refusals(ConvertTest):
 def plain_crc(data):
     """Byte by byte."""
     register = 0xFFFFFFFF
-    table = [int(entry) for entry in convert.CRC_TABLE]
+    table = [int(entry) for entry in convert.OCTET_TABLE]
     for octet in data:
         register = table[(register ^ octet) & 255] ^ register >> 8
     return register ^ 0xFFFFFFFF
@@ -564,17 +565,15 @@ class PyTorch(ConvertTest):
         for changes, expected in (
             ({"blocks.0.attn.rotary_sin": torch.zeros(8, 4)}, "expected the tensors of a GPT-2 alone"),
             ({"blocks.0.mlp.W_gate": torch.zeros(8, 32)}, "expected the tensors of a GPT-2 alone"),
-            ({"blocks.0.attn.W_Q": torch.zeros(3, 8, 4)}, "expected F32 of shape"),
-            ({"blocks.0.attn.W_Q": torch.zeros(8, 8)}, "expected shape [n_head, n_embd, d_head], found [8, 8]"),
+            ({"blocks.0.attn.W_K": torch.zeros(4, 8, 2)}, "expected shape [n_head, n_embd, d_head] as of q, k and v"),
+            ({"blocks.0.attn.W_Q": torch.zeros(8, 8)}, "as of q, k and v, found [8, 8]"),
+            ({"blocks.0.attn.b_V": torch.zeros(8)}, "expected shape [n_head, d_head] as of q, k and v, found [8]"),
+            ({"blocks.0.attn.W_K": torch.zeros(2, 8, 4).double()}, "expected F32 of shape"),
         ):
             with self.subTest(expected):
                 self.refused(self.saved("hooked-transformer", state | changes), expected)
-        small = {
-            key: value[:1]
-            if ".attn." in key and key.rsplit(".", 1)[1] in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V")
-            else value
-            for key, value in state.items()
-        }
+        heads = tuple(f"attn.{name}" for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V"))
+        small = {key: value[:1] if key.endswith(heads) else value for key, value in state.items()}
         self.refused(self.saved("hooked-transformer", small), "expected shape [8, 24], found [8, 12]")
         without_mlp = {key: value for key, value in state.items() if ".mlp." not in key}
         self.refused(self.saved("hooked-transformer", without_mlp), "expected a tensor for h.0.mlp.c_fc.weight")

@@ -39,8 +39,8 @@ def fixed(number, digits):
     return str(decimal.Decimal(number).quantize(decimal.Decimal(1).scaleb(-digits), decimal.ROUND_HALF_UP))
 
 
-def percent(share):
-    return fixed(100 * share, 2 if share < 0.01 else 1) + " %"
+def percent(share, digits=None):
+    return fixed(100 * share, digits or (2 if share < 0.01 else 1)) + "\u00a0%"
 
 
 def text_of(data, id):
@@ -67,7 +67,7 @@ def check_numbers(data, shown, token, layer, head, step):
 
     row = data["attention"][layer][head][token * (token + 1) // 2:][:token + 1]
     order = sorted(range(token + 1), key=lambda t: -row[t])
-    expected = [f"{percent(row[t] / 1000)}{text_of(data, ids[t])} position {t}" for t in order[:6] if row[t] > 0]
+    expected = [f"{percent(row[t] / 1000, 1)}{text_of(data, ids[t])} position {t}" for t in order[:6] if row[t] > 0]
     expect("what the chosen token attends to", shown["attends"][:len(expected)], expected)
 
     next_id = ids[token + 1] if token + 1 < T else None
@@ -173,7 +173,7 @@ def check_pointer(browser, path, data):
                        % len(data["ids"]))
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
     weight = data["attention"][1][1][7 * 8 // 2 + 3] / 1000
-    expect("a place in the picture", f"at position 7 gives {percent(weight)} to" in browser.run("document.getElementById('cell').textContent"), True)
+    expect("a place in the picture", f"at position 7 gives {percent(weight, 1)} to" in browser.run("document.getElementById('cell').textContent"), True)
 
 
 def check_play(browser, path, data):

@@ -39,7 +39,8 @@ const tokenElement = (id) => element("span", { className: "token" }, shown(id));
 const isGenerated = (t) => t >= data.prompt_tokens;
 // The first token has no surprise; a probability of 0 has null as well.
 const bitsOf = (t) => t === 0 ? null : data.log_probabilities[t] === null ? Infinity : -data.log_probabilities[t] / Math.LN2;
-const percent = (share) => `${(100 * share).toFixed(share < 0.01 ? 2 : 1)} %`;
+const percent = (share, digits) => `${(100 * share).toFixed(digits ?? (share < 0.01 ? 2 : 1))}\u00a0%`;
+const weightText = (share) => percent(share, 1);  // as they are stored
 const bitsText = (bits, digits) => bits === null ? "none" : bits === Infinity ? "infinite" : bits.toFixed(digits);
 const probabilityText = (t) => t === 0 ? "none" : percent(Math.exp(data.log_probabilities[t] ?? -Infinity));
 const placeText = (t) => `${quoted(ids[t])} at position ${t}`;
@@ -141,8 +142,8 @@ function headSummary(layer, head) {
   for (let row = 2; row < T; ++row)
     [0, row - 1, row].forEach((column, i) => { sums[i] += weight(layer, head, row, column); });
   const [first, before, itself] = sums.map((sum) => sum / (T - 2));
-  return `On average a token gives ${percent(first)} to the first token, ${percent(before)} to the one before it, ` +
-    `${percent(itself)} to itself and ${percent(Math.max(0, 1 - first - before - itself))} to others.`;
+  return `On average a token gives ${weightText(first)} to the first token, ${weightText(before)} to the one before it, ` +
+    `${weightText(itself)} to itself and ${weightText(Math.max(0, 1 - first - before - itself))} to others.`;
 }
 
 function heatColour() {
@@ -205,7 +206,7 @@ function buildAttention() {
     const [row, column] = cellAt(event);
     renderAttends(row);
     byId("cell").textContent = column > row ? `${placeText(row)} comes before ${placeText(column)}: nothing to attend to.`
-      : `${placeText(row)} gives ${percent(weight(chosen.layer, chosen.head, row, column))} to ${placeText(column)}.`;
+      : `${placeText(row)} gives ${weightText(weight(chosen.layer, chosen.head, row, column))} to ${placeText(column)}.`;
   });
   large.addEventListener("pointerleave", () => renderAttends(chosen.token));
   large.addEventListener("click", (event) => select({ token: cellAt(event)[0] }));
@@ -233,13 +234,13 @@ function renderAttends(row) {
     item.style.setProperty("--share", Math.sqrt(weights[t] ?? 0));
     item.classList.toggle("later", t > row);
     item.setAttribute("aria-label", `${shown(ids[t])}, position ${t}` +
-      (t === row ? `, attends most to ${top.map((column) => `${placeText(column)}, ${percent(weights[column])}`).join("; ")}` :
-       t < row ? `, gets ${percent(weights[t])}` : ", comes later"));
+      (t === row ? `, attends most to ${top.map((column) => `${placeText(column)}, ${weightText(weights[column])}`).join("; ")}` :
+       t < row ? `, gets ${weightText(weights[t])}` : ", comes later"));
   });
   byId("attends-list").replaceChildren(...top.map((column) => element("li", {},
-    element("span", {}, percent(weights[column])),
+    element("span", {}, weightText(weights[column])),
     element("span", {}, tokenElement(ids[column]), ` position ${column}`))),
-    ...(order.length > top.length ? [element("li", {}, element("span", {}, percent(rest)),
+    ...(order.length > top.length ? [element("li", {}, element("span", {}, weightText(rest)),
       element("span", {}, `to ${order.length - top.length} others`))] : []));
 }
 
