@@ -257,13 +257,13 @@ void CacheStudyCommand::run() const {
   const std::vector<StudiedCache> caches = cachesOf(*this);
   const Weights<float> weights = loadWeights(openModel(model), loadOptions(model));
   ModelTokenizer tokenizer(model.path);
-  std::vector<int> ids = readIdsOf(*this, tokenizer, weights.config);
+  std::vector<int> text_ids = readIdsOf(*this, tokenizer, weights.config);
   const Index longest = max_length.value_or(weights.config.n_positions);
   if (longest < 2 || longest > weights.config.n_positions)
     throw ArgumentError("--max-length: expected from 2 to " + std::to_string(weights.config.n_positions) +
                         ", which is n_positions, got " + std::to_string(longest));
-  const std::size_t tokens = ids.size(), window = std::min(tokens, static_cast<std::size_t>(longest));
-  CacheStudy study(*this, weights, std::move(ids), window);
+  const std::size_t tokens = text_ids.size(), window = std::min(tokens, static_cast<std::size_t>(longest));
+  CacheStudy study(*this, weights, std::move(text_ids), window);
 
   Json report{{"model", model.name()},
               {"weights", model.weights},

@@ -14,6 +14,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "driftless/error.hpp"
@@ -524,7 +525,7 @@ TEST_CASE("policies: a step that is broken off leaves no trace") {
   }
 }
 
-TEST_CASE("policies: generation with one, alone, in company, by any memory and without a cache") {
+TEST_CASE("policies: generation with one, alone, in company and without a cache") {
   const Subject subject;
   const std::span<const int> ids = kIds;
   const std::vector<std::vector<int>> prompts = {{ids.begin(), ids.begin() + 40}, {3}, {ids.begin(), ids.begin() + 11}};
@@ -549,17 +550,16 @@ TEST_CASE("policies: generation with one, alone, in company, by any memory and w
       ModelCache<float> own(subject.weights, StoredType::full, policy);
       CHECK(generateTokens(prompt, options, subject.weights, own, workspace).output_ids == expected.back());
     }
-    for (const Index sequences : {1, 2, 16})
-      for (const Index prompt_rows : {1, 7, 64})
-        for (const bool use_cache : {true, false}) {
-          GenerateOptions likewise = options;
-          likewise.use_cache = use_cache;
-          const std::vector<Generation> results =
-              generateTokens(prompts, likewise, subject.weights, workspace,
-                             BatchOptions{.sequences = sequences, .prompt_rows = prompt_rows, .policy = policy});
-          REQUIRE(results.size() == expected.size());
-          for (std::size_t i = 0; i < results.size(); ++i) CHECK(results[i].output_ids == expected[i]);
-        }
+    for (const auto& [sequences, prompt_rows] : {std::pair(1, 64), std::pair(2, 7), std::pair(16, 1)})
+      for (const bool use_cache : {true, false}) {
+        GenerateOptions likewise = options;
+        likewise.use_cache = use_cache;
+        const std::vector<Generation> results =
+            generateTokens(prompts, likewise, subject.weights, workspace,
+                           BatchOptions{.sequences = sequences, .prompt_rows = prompt_rows, .policy = policy});
+        REQUIRE(results.size() == expected.size());
+        for (std::size_t i = 0; i < results.size(); ++i) CHECK(results[i].output_ids == expected[i]);
+      }
     if (expected != full) ++differing;
   }
   CHECK(differing == static_cast<int>(kCases.size()));
