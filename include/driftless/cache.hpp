@@ -71,7 +71,7 @@ class LayerCache {
   /// Drops all positions of one head but these, which are in order and keep their numbers. Later tokens attend to no
   /// others. Pages that no head needs any more are given back. Throws ArgumentError if there is no such head, or for
   /// positions that it does not keep.
-  void keep(Index head, std::span<const Index> positions);
+  void keep(Index head, std::span<const Index> wanted);
 
   /// [length, C]: the keys as they are stored, heads side by side, in the order of positions; zeros where a head has
   /// dropped a position.

@@ -63,17 +63,19 @@ std::string pointName(Point point, Index layer = 0);
 /// A set of points.
 class Points {
  public:
-  Points() = default;
-  Points(std::initializer_list<Point> points) {  // NOLINT(google-explicit-constructor): braces are to do
+  Points() = default;  ///< none
+  /// These.
+  Points(std::initializer_list<Point> points) {
     for (const Point point : points) insert(point);
   }
 
   /// Every one.
   static Points all();
 
+  /// Adds one, if it is not there.
   void insert(Point point) { set_.set(static_cast<std::size_t>(point)); }
+  /// Whether it is there.
   bool contains(Point point) const { return set_.test(static_cast<std::size_t>(point)); }
-  bool empty() const { return set_.none(); }
 
  private:
   std::bitset<kPoints> set_;

@@ -414,7 +414,7 @@ function render() {
 }
 
 document.title = `${ids.slice(0, 12).map(shown).join("").trim()} - driftless explain`;
-const mean = finiteBits.length > 0 ? ` ${(finiteBits.reduce((a, b) => a + b) / finiteBits.length).toFixed(2)} bits of surprise a token.` : "";
+const mean = finiteBits.length > 0 ? ` ${(finiteBits.reduce((a, b) => a + b) / finiteBits.length).toFixed(2)} bits of surprise per token.` : "";
 byId("summary").textContent = `${model.name}: ${plural(L, "layer")} of ${plural(H, "head")}, weights as ${model.weights}, ` +
   `cache as ${model.cache}. ${plural(data.prompt_tokens, "token")} given, ${whole(T - data.prompt_tokens)} generated, each the ` +
   `likeliest.${mean} Written by ${data.version}.`;
