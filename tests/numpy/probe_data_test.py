@@ -29,7 +29,8 @@ def accuracy(rows, labels, weights):
 
 with tempfile.TemporaryDirectory() as directory:
     subprocess.run([sys.argv[1], MODEL, directory], check=True)
-    activations, labels, stories = (np.load(Path(directory) / f"{name}.npy") for name in ("activations", "labels", "stories"))
+    files = [Path(directory) / f"{name}.npy" for name in ("activations", "labels", "stories")]
+    activations, labels, stories = (np.load(file) for file in files)
 
 assert activations.shape == (TOKENS, WIDTH) and labels.shape == stories.shape == (TOKENS,)
 assert activations.dtype == labels.dtype == stories.dtype == np.float32
@@ -46,5 +47,5 @@ rows = np.hstack([activations, np.ones((TOKENS, 1))])
 seen = stories < 4
 probe = np.linalg.lstsq(rows[seen], 2 * labels[seen] - 1, rcond=None)[0]
 learnt, constant = accuracy(rows[~seen], labels[~seen], probe), max(labels[~seen].mean(), 1 - labels[~seen].mean())
-print(f"on the stories that it has not seen, the probe is right for {learnt:.1%} of the tokens, a guess for {constant:.1%}")
+print(f"of stories that it has not seen, the probe knows {learnt:.1%} of the tokens, a guess {constant:.1%}")
 assert learnt > constant + 0.05
