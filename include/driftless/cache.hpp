@@ -80,7 +80,8 @@ class LayerCache {
   Matrix<Scalar> values() const;
 
   /// Forgets all positions from `length` on, and gives back the pages that only they are in. What has been dropped
-  /// before does not come back. Throws ArgumentError if there are fewer.
+  /// before does not come back, and what a policy has noted of others since stays. Throws ArgumentError if there are
+  /// fewer.
   void truncate(Index length);
 
   /// An independent copy with room for as many positions. It shares all pages: none is copied before one of the two
@@ -112,8 +113,8 @@ class ModelCache {
  public:
   /// An empty cache for as many positions as the model has. A policy says which of them are kept; without one, all are.
   ///
-  /// With `past_context`, which needs a policy that keeps fewer than n_positions, there is no end to the positions. From
-  /// n_positions on, tokens are embedded as if positions began anew at 0: the model was not trained for that.
+  /// With `past_context`, which needs a policy that keeps fewer than n_positions, there is no end to the positions.
+  /// From n_positions on, tokens are embedded as if positions began anew at 0: the model was not trained for that.
   ///
   /// Throws ArgumentError for a type that is for weights only, and for past_context without a policy.
   explicit ModelCache(const Weights<Scalar>& weights, StoredType stored = StoredType::full,
