@@ -85,7 +85,8 @@ class LayerCache {
   void truncate(Index length);
 
   /// An independent copy with room for as many positions. It shares all pages: none is copied before one of the two
-  /// writes into it, which only the last one can happen to. The two may be used on different threads.
+  /// writes into it, which only the last one can happen to unless positions are dropped. The two may be used on
+  /// different threads.
   LayerCache clone() const;
 
  private:
@@ -180,8 +181,8 @@ class ModelCache {
     for (LayerCache<Scalar>& layer : layers_) layer.truncate(length);
   }
 
-  /// An independent copy that goes on from here. It shares all pages: of each layer, only the last one is ever copied,
-  /// when one of the two writes into it. The two may be used on different threads.
+  /// An independent copy that goes on from here. It shares all pages: see LayerCache::clone(). The two may be used on
+  /// different threads.
   ModelCache clone() const {
     ModelCache copy;
     copy.past_context_ = past_context_;
