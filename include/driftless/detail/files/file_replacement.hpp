@@ -17,15 +17,21 @@ namespace driftless { inline namespace DRIFTLESS_ABI { namespace detail {
 
 /// A file that takes the place of another of its name, or of none, once it is complete and on the disk. Until then it
 /// is beside it under a name that nobody else has; if it never gets that far, it is removed, and the other is as it
-/// was. Throws FileError, naming the path, for what cannot be written.
+/// was. A symbolic link stays, and what it names is replaced; a device or a pipe is written to as it is. Throws
+/// FileError, naming the path, for what cannot be written.
 class FileReplacement {
  public:
-  explicit FileReplacement(const std::filesystem::path& path) : path_(path), temporary_(path) {
+  explicit FileReplacement(const std::filesystem::path& path) : path_(path), temporary_(placeOf(path)) {
+    std::error_code unknown;
+    const std::filesystem::file_status status = std::filesystem::status(temporary_, unknown);
+    if ((std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) || isLink(temporary_)) {
+      open();
+      return;
+    }
+    place_ = temporary_;
     std::random_device entropy;
     temporary_ += message({".", entropy(), ".", entropy(), ".tmp"});
-    errno = 0;
-    file_.open(temporary_, std::ios::binary | std::ios::out | std::ios::trunc);
-    check(file_.is_open());
+    open();
     is_there_ = true;
   }
   FileReplacement(const FileReplacement&) = delete;
@@ -46,14 +52,33 @@ class FileReplacement {
     errno = 0;
     file_.close();
     check(file_.good());
+    if (!is_there_) return;
     check(isOnDisk(temporary_));
     std::error_code error;
-    std::filesystem::rename(temporary_, path_, error);
+    std::filesystem::rename(temporary_, place_, error);
     if (error) fail(error.message());
     is_there_ = false;
   }
 
  private:
+  static bool isLink(const std::filesystem::path& path) {
+    std::error_code unknown;
+    return std::filesystem::is_symlink(std::filesystem::symlink_status(path, unknown));
+  }
+  /// Where a path leads if it is a symbolic link, be there something or not. What leads nowhere stays a link, which
+  /// cannot be opened.
+  static std::filesystem::path placeOf(std::filesystem::path path) {
+    constexpr int kMostLinks = 40;  // as Linux has it
+    std::error_code error;
+    for (int link = 0; link < kMostLinks && isLink(path); ++link)
+      path = path.parent_path() / std::filesystem::read_symlink(path, error);
+    return path;
+  }
+  void open() {
+    errno = 0;
+    file_.open(temporary_, std::ios::binary | std::ios::out | std::ios::trunc);
+    check(file_.is_open());
+  }
   [[noreturn]] void fail(const std::string& reason) const {
     raise<FileError>({pathText(path_), ": cannot be written: ", reason});
   }
@@ -79,10 +104,11 @@ class FileReplacement {
 #endif
   }
 
-  std::filesystem::path path_;
-  std::filesystem::path temporary_;
+  std::filesystem::path path_;        ///< as its user calls it
+  std::filesystem::path place_ = {};  ///< of what is replaced
+  std::filesystem::path temporary_;   ///< or, if nothing is replaced, where the bytes go
   std::ofstream file_;
-  bool is_there_ = false;
+  bool is_there_ = false;  ///< whether there is a file to be removed or to take the other's place
 };
 
 }}}  // namespace driftless::DRIFTLESS_ABI::detail
