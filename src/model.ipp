@@ -36,7 +36,8 @@ template MatrixView<Scalar> decodeStep(TokenIds, std::span<const Index>, const W
                                        const Observer<Scalar>&);
 
 template class Captured<Scalar>;
-template Captured<Scalar> capture(Points, TokenIds, const Weights<Scalar>&, const Observer<Scalar>&);
+template Captured<Scalar> capture(Points, TokenIds, const Weights<Scalar>&, ModelCache<Scalar>&, Workspace<Scalar>&,
+                                  const Observer<Scalar>&);
 
 template void checkLogits(const Eigen::Ref<const RowVector<Scalar>>&, Index, const Weights<Scalar>&);
 template std::vector<Generation> generateTokens(std::span<const Request>, const Weights<Scalar>&, Workspace<Scalar>&,

@@ -199,12 +199,8 @@ Json explanation(const ModelOptions& model, Explained& text, const Tokenizer* to
   for (const double one : scoreTokens(text.ids, text.weights, text.cache, text.workspace).log_probabilities)
     log_probabilities.push_back(one);  // nlohmann/json writes null for one that is not finite
 
-  Captured<float> captured({Point::resid_pre, Point::pattern, Point::resid_post}, config, text.tokens());
-  Observer<float> observer;
-  observer.points = {Point::resid_pre, Point::pattern, Point::resid_post};
-  observer.visit = [&](PointValues<float>& at) { captured.put(at); };
-  text.cache.reset();
-  prefill(text.ids, text.weights, text.cache, text.workspace, observer);
+  const Captured<float> captured = capture({Point::resid_pre, Point::pattern, Point::resid_post}, text.ids,
+                                           text.weights, text.cache, text.workspace);
   Json lens = lensJson(captured, text, vocabulary);
   Json points = Json::array();
   const int next = vocabulary.mention(walkLast(text, points));

@@ -26,7 +26,7 @@ class Growth;
 /// Which positions a head keeps, in order.
 struct KeptPositions {
   std::vector<Index> positions = {};
-  std::vector<double> statistics = {};  ///< [positions, policy.statistics()]
+  std::vector<double> statistics = {};  ///< [positions, the policy's]
   AlignedBuffer<bool> chosen = {};      ///< [positions] which of them stay, if is_chosen
   bool is_chosen = false;               ///< whether positions are to be dropped before the next one is written
 };
@@ -94,7 +94,8 @@ class LayerCache {
   friend class detail::Growth<Scalar>;
   friend class ModelCache<Scalar>;
 
-  void setPolicy(std::shared_ptr<const CachePolicy> policy);
+  /// Before there are positions. `layer` is which of the model's it is.
+  void setPolicy(std::shared_ptr<const CachePolicy> policy, Index layer);
 
   Index n_head_;
   Index head_size_;
@@ -105,6 +106,8 @@ class LayerCache {
   std::vector<detail::Page> pages_;  ///< laid out as detail/model/cache.hpp says
   std::vector<detail::KeptPositions> kept_ = {};    ///< by head; empty if all positions are kept
   std::shared_ptr<const CachePolicy> policy_ = {};  ///< that drops positions; may be null
+  Index statistics_ = 0;                            ///< its, for a position
+  Index layer_ = 0;                                 ///< which one it is told
 };
 
 /// What one sequence needs besides the weights: the keys and values of every layer, and their number. Owned by its
@@ -127,7 +130,7 @@ class ModelCache {
       detail::raise<ArgumentError>({"past_context: expected a policy that drops positions, got none"});
     for (Index layer = 0; layer < config.n_layer; ++layer) {
       layers_.emplace_back(config.n_head, config.headSize(), config.n_positions, stored);
-      layers_.back().setPolicy(policy);
+      layers_.back().setPolicy(policy, layer);
     }
     ids_.reserve(static_cast<std::size_t>(config.n_positions));
   }

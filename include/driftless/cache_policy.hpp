@@ -1,23 +1,48 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
-#include <memory>
+#include <iterator>
 #include <span>
 
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
+#include "driftless/detail/messages.hpp"
+#include "driftless/error.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI {
 
+/// Numbers that a policy notes of positions, at first zeros.
+class PolicyStatistics {
+ public:
+  /// Those of `numbers` [n, per_position], row by row.
+  PolicyStatistics(std::span<double> numbers, Index per_position) : numbers_(numbers), per_position_(per_position) {}
+
+  /// One of those of the i-th position that is kept. Throws ArgumentError if there is none, as with a policy whose
+  /// statistics() does not count it.
+  double& operator()(Index i, Index number) const {
+    if (number < 0 || number >= per_position_)
+      detail::raise<ArgumentError>({"policy: expected one of the numbers that statistics() counts, which says ",
+                                    per_position_, ", got number ", number});
+    if (i < 0 || i >= std::ssize(numbers_) / per_position_)
+      detail::raise<ArgumentError>({"policy: expected statistics of a position from 0 to ",
+                                    std::ssize(numbers_) / per_position_ - 1, ", got ", i});
+    return numbers_[static_cast<std::size_t>(i * per_position_ + number)];
+  }
+
+ private:
+  std::span<double> numbers_;
+  Index per_position_;
+};
+
 /// What the cache of one head in one layer holds, as a policy sees it when a token has attended there. D = head size.
 struct CachedHead {
-  Index layer;                        ///< counted from 0
-  Index head;                         ///< counted from 0
-  std::span<const Index> positions;   ///< [n] that are kept, in order; the last is the token's own
-  std::span<const double> attention;  ///< [n] the token's weights over them; their sum is 1
-  Eigen::Map<Matrix<double>>
-      statistics;                        ///< [n, policy.statistics()] what the policy has noted of each, at first zeros
-  std::function<Matrix<double>()> keys;  ///< makes [n, D], as they are stored
+  Index layer;                             ///< counted from 0
+  Index head;                              ///< counted from 0
+  std::span<const Index> positions;        ///< [n] that are kept, in order; the last is the token's own
+  std::span<const double> attention;       ///< [n] the token's weights over them; their sum is 1 if nobody writes them
+  PolicyStatistics statistics;             ///< [n, policy.statistics()] what the policy has noted of each
+  std::function<Matrix<double>()> keys;    ///< makes [n, D], as they are stored
   std::function<Matrix<double>()> values;  ///< likewise
 };
 
@@ -31,7 +56,7 @@ class CachePolicy {
  public:
   virtual ~CachePolicy() = default;
 
-  /// How many numbers the cache keeps for it with every position of every head.
+  /// How many numbers the cache keeps for it with every position of every head: 0 or more. Asked when a cache is made.
   virtual Index statistics() const { return 0; }
 
   /// Called when a token has attended in a head. `keep` [n] is true for all positions; those that it sets to false are

@@ -4,11 +4,13 @@
 #include <type_traits>
 #include <vector>
 
+#include "driftless/cache.hpp"
 #include "driftless/config.hpp"
 #include "driftless/detail/abi.hpp"
 #include "driftless/observer.hpp"
 #include "driftless/token_ids.hpp"
 #include "driftless/weights.hpp"
+#include "driftless/workspace.hpp"
 
 namespace driftless { inline namespace DRIFTLESS_ABI {
 
@@ -21,12 +23,15 @@ class Captured {
   /// was not captured, or a layer or head that the model does not have.
   const Matrix<Scalar>& at(Point point, Index layer = 0, Index head = 0) const;
 
+ private:
+  template <FloatingScalar S>
+  friend Captured<S> capture(Points points, TokenIds ids, const Weights<S>& weights, ModelCache<S>& cache,
+                             Workspace<S>& workspace, const std::type_identity_t<Observer<S>>& changes);
+
   /// Room for the points of a text of `tokens`, all numbers as they are where nothing attends.
   Captured(Points points, const Config& config, Index tokens);
   /// Takes over what is at a point.
   void put(const PointValues<Scalar>& values);
-
- private:
   std::size_t place(Point point, Index layer, Index head) const;
 
   Points points_;
@@ -39,7 +44,16 @@ class Captured {
 /// is an observer that writes first. Throws as prefill does.
 template <FloatingScalar Scalar>
 Captured<Scalar> capture(Points points, TokenIds ids, const Weights<Scalar>& weights,
-                         const std::type_identity_t<Observer<Scalar>>& changes = {});
+                         const std::type_identity_t<Observer<Scalar>>& changes = {}) {
+  ModelCache<Scalar> cache(weights);
+  Workspace<Scalar> workspace(weights.threads);
+  return capture(points, ids, weights, cache, workspace, changes);
+}
+
+/// The same with a cache, whose contents are forgotten, and in a workspace.
+template <FloatingScalar Scalar>
+Captured<Scalar> capture(Points points, TokenIds ids, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
+                         Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& changes = {});
 
 }}  // namespace driftless::DRIFTLESS_ABI
 

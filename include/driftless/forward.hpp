@@ -17,7 +17,7 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 /// last one: those of the next token.
 ///
 /// Throws ArgumentError for an id that the model does not have, no ids, or a cache of another shape, and ContextFull if
-/// n_positions is exceeded; the cache is then as it was. An observer (observer.hpp) can look on.
+/// the cache has no room for them; it is then as it was. An observer (observer.hpp) can look on.
 template <FloatingScalar Scalar>
 RowVector<Scalar> prefill(TokenIds promptIds, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
                           const std::type_identity_t<Observer<Scalar>>& observer = {}) {
@@ -42,7 +42,8 @@ RowVector<Scalar> decodeStep(int id, Index position, const Weights<Scalar>& weig
 }
 
 /// The same, computed in a workspace; see prefill. Allocates nothing after the first step but the memory of the next
-/// page of all layers, once every 64 positions and where the last page is shared with a clone.
+/// page of all layers, once every 64 positions and where the last page is shared with a clone; on a cache that does not
+/// keep all positions, also what it takes to go back if the step fails.
 template <FloatingScalar Scalar>
 const WorkspaceVector<Scalar>& decodeStep(int id, Index position, const Weights<Scalar>& weights,
                                           ModelCache<Scalar>& cache, Workspace<Scalar>& workspace,

@@ -41,8 +41,8 @@ void checkLogits(const std::type_identity_t<Eigen::Ref<const RowVector<Scalar>>>
 ///
 /// A sequence for which no token can be chosen (see checkLogits) ends with FinishReason::error, and the others go on.
 ///
-/// Throws ArgumentError for bad options or ids and ContextFull if a prompt alone has more than n_positions tokens,
-/// before anything is generated.
+/// Throws ArgumentError for bad options or ids and ContextFull if a prompt alone has more tokens than a cache has
+/// positions, before anything is generated.
 template <FloatingScalar Scalar>
 std::vector<Generation> generateTokens(std::span<const Request> requests, const Weights<Scalar>& weights,
                                        Workspace<Scalar>& workspace, const BatchOptions& batch = {},

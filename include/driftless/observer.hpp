@@ -32,18 +32,20 @@ enum class Point {
   k,            ///< [T, D] of each head, before it is stored
   v,            ///< [T, D] of each head, before it is stored
   attn_scores,  ///< [1, position + 1] of each head and row: q . k over the keys, scaled, before the softmax
-  pattern,      ///< [1, position + 1] of each head and row: the weights over the keys, whose sum is 1
+  pattern,      ///< [1, position + 1] of each head and row: the weights over the keys, whose sum is 1 if nobody writes
   z,            ///< [T, D] of each head: its values, mixed by pattern
-  result,       ///< [T, C] of each head: what it adds to the residual stream, z times its rows of c_proj
-  attn_out,     ///< [T, C] what attention adds to it: the sum of the heads' results, and c_proj's bias
-  resid_mid,    ///< [T, C] the residual stream between the two sublayers
-  ln2,          ///< [T, C] ln_2's output
-  mlp_pre,      ///< [T, n_inner] before the activation
-  mlp_post,     ///< [T, n_inner] after it
-  mlp_out,      ///< [T, C] what the MLP adds to the residual stream
-  resid_post,   ///< [T, C] the residual stream after a block
-  ln_final,     ///< [T, C] ln_f's output
-  logits,       ///< [rows, V] of the rows whose logits are computed: the last, or all by prefillLogits
+  /// [T, C] of each head: what it adds to the residual stream, z times its rows of c_proj. Computed for the observer
+  /// alone; attn_out changes by as much as is written.
+  result,
+  attn_out,    ///< [T, C] what attention adds to it: the sum of the heads' results, and c_proj's bias
+  resid_mid,   ///< [T, C] the residual stream between the two sublayers
+  ln2,         ///< [T, C] ln_2's output
+  mlp_pre,     ///< [T, n_inner] before the activation
+  mlp_post,    ///< [T, n_inner] after it
+  mlp_out,     ///< [T, C] what the MLP adds to the residual stream
+  resid_post,  ///< [T, C] the residual stream after a block
+  ln_final,    ///< [T, C] ln_f's output
+  logits,      ///< [rows, V] of the rows whose logits are computed: the last, or all by prefillLogits
 };
 
 /// How many there are.
@@ -98,7 +100,8 @@ struct PointValues {
 /// What a step is to show, and to let others change. Only functions that are set are called; nothing is computed,
 /// copied or allocated for others, or for points that are not asked for. All calls come from the thread that runs the
 /// step, one after the other, in the order of layers and points; at the points of heads, sequence by sequence and head
-/// by head. If one throws, the caches are as before the step.
+/// by head. attn_scores and pattern take turns: head by head, both of a few rows at a time. If a visit throws, the
+/// caches are as before the step.
 ///
 /// A visit that writes nothing changes no bit. One that writes what depends on positions alone, not on where a step
 /// begins or ends, has the same bits by prefill as by decoding.

@@ -96,7 +96,8 @@ struct BatchOptions {
   /// The most that the caches of running sequences may take, in bytes, each counted as long as it can become.
   Index cache_bytes = (std::numeric_limits<Index>::max)();
   Index prefix_bytes = 0;  ///< what a PrefixIndex over the prompts may hold; 0: there is none
-  /// Which positions caches keep; all if there is none. Excludes prefix_bytes and, in requests, a drafter.
+  /// Which positions caches keep; all if there is none. Excludes prefix_bytes and, in requests, a drafter. If it
+  /// throws, or keeps all of a prompt that is longer than n_positions, all that runs ends with it.
   std::shared_ptr<const CachePolicy> policy = {};
   bool past_context = false;  ///< whether sequences go on past n_positions: see ModelCache, also for what it needs
 };

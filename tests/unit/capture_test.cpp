@@ -82,6 +82,36 @@ TEST_CASE("capture: an observer writes first") {
     CHECK(captured.at(Point::attn_out, 1).row(row) == captured.at(Point::attn_out, 1).row(0));
 }
 
+TEST_CASE("capture: a pattern that is written is the one that mixes the values, also where there was none") {
+  const CaptureSubject subject;
+  for (const bool had_none : {false, true}) {
+    Observer<float> first{.points = {Point::pattern, Point::attn_scores}};
+    first.visit = [&](PointValues<float>& row) {
+      if (row.point == Point::attn_scores) {
+        if (had_none) row.values.setConstant(std::numeric_limits<float>::quiet_NaN());
+      } else {
+        row.values.setZero();
+        row.values(0, 0) = 1;
+      }
+    };
+    const Captured<float> captured = capture({Point::v, Point::z}, subject.ids, subject.weights, first);
+    for (Index layer = 0; layer < 3; ++layer)
+      for (Index row = 0; row < 13; ++row)
+        CHECK(captured.at(Point::z, layer, 1).row(row) == captured.at(Point::v, layer, 1).row(0));
+  }
+}
+
+TEST_CASE("capture: with a cache, the values are those of its stored type, and it holds the text") {
+  const CaptureSubject subject;
+  ModelCache<float> cache(subject.weights, StoredType::int8);
+  Workspace<float> workspace;
+  prefill(std::vector<int>{1, 2, 3}, subject.weights, cache);
+  const Captured<float> captured = capture({Point::logits}, subject.ids, subject.weights, cache, workspace);
+  CHECK(cache.ids() == subject.ids);
+  ModelCache<float> other(subject.weights, StoredType::int8);
+  CHECK(captured.at(Point::logits) == prefillLogits(subject.ids, subject.weights, other));
+}
+
 TEST_CASE("capture: what is not there is an error that names it") {
   const CaptureSubject subject;
   const Captured<float> captured = capture({Point::q, Point::embed}, subject.ids, subject.weights);

@@ -64,8 +64,8 @@ class Suspicious final : public CachePolicy {
     const auto n = static_cast<Index>(keep.size());
     const Matrix<double> keys = head.keys(), values = head.values();
     const bool fits = n == static_cast<Index>(head.positions.size()) &&
-                      n == static_cast<Index>(head.attention.size()) && n == head.statistics.rows() &&
-                      n == keys.rows() && n == values.rows() && keys.cols() == 6 && head.statistics(n - 1, 0) == 0 &&
+                      n == static_cast<Index>(head.attention.size()) && n == keys.rows() && n == values.rows() &&
+                      keys.cols() == 6 && head.statistics(n - 1, 0) == 0 &&
                       std::is_sorted(head.positions.begin(), head.positions.end()) &&
                       std::abs(std::accumulate(head.attention.begin(), head.attention.end(), -1.0)) < 1e-5;
     if (!fits) throw std::runtime_error("a head is not as it is said to be");
@@ -290,6 +290,29 @@ TEST_CASE("kept positions: if an observer or a policy throws, the cache is as it
   }
 }
 
+TEST_CASE(
+    "kept positions: by hand, layer by layer, is the way of the whole model, also for a policy that looks at layers") {
+  const KeptSubject subject;
+  class ByLayer final : public CachePolicy {
+   public:
+    void choose(CachedHead& head, std::span<bool> keep) const override {
+      keep[0] = static_cast<Index>(keep.size()) <= 3 + 5 * head.layer;
+    }
+  };
+  ModelCache<float> whole = subject.cache(std::make_shared<ByLayer>()), by_hand = whole.clone();
+  const Matrix<float> expected = read(subject.ids, 50, subject.weights, whole);
+  for (Index position = 0; position < 150; ++position) {
+    Matrix<float> x = embedToken(subject.ids[static_cast<std::size_t>(position)], position, subject.weights);
+    for (Index layer = 0; layer < 3; ++layer)
+      x = blockStep(x, subject.weights.h[static_cast<std::size_t>(layer)], by_hand.layer(layer));
+    CHECK(unembed(layerNorm(x, subject.weights.ln_f), subject.weights) == expected.row(position));
+  }
+  for (Index layer = 0; layer < 3; ++layer) {
+    CHECK(static_cast<Index>(by_hand.layer(layer).positions(1).size()) == 3 + 5 * layer);
+    CHECK(by_hand.layer(layer).keys() == whole.layer(layer).keys());
+  }
+}
+
 TEST_CASE("kept positions: layers by themselves go on from what they keep") {
   const KeptSubject subject;
   ModelCache<float> cache = subject.cache(std::make_shared<Checkered>());
@@ -385,6 +408,70 @@ TEST_CASE("kept positions: past the context, positions go on, and a window's bit
       generateTokens(std::vector<std::vector<int>>{{1, 2, 3}}, options, subject.weights, workspace, batch);
   CHECK(generations[0].output_ids.size() == 300);
   CHECK(generations[0].finish_reason == FinishReason::length);
+
+  // One that keeps as many positions as there is room for ends there, and nobody else does.
+  const BatchOptions too_large{.policy = std::make_shared<LastPositions>(160), .past_context = true};
+  const std::vector<Generation> full =
+      generateTokens(std::vector<std::vector<int>>{{1, 2, 3}, std::vector<int>(150, 5)}, options, subject.weights,
+                     workspace, too_large);
+  for (const std::size_t prompt : {std::size_t{0}, std::size_t{1}}) {
+    CHECK(full[prompt].finish_reason == FinishReason::context_full);
+    CHECK(full[prompt].output_ids.size() == (prompt == 0 ? 158 : 11));
+  }
+}
+
+TEST_CASE("kept positions: a layer that was put in place of another and keeps all is full like any other") {
+  const KeptSubject subject;
+  ModelCache<float> cache(subject.weights, StoredType::full, std::make_shared<LastPositions>(50), true);
+  cache.layer(0) = LayerCache<float>(4, 6, 160);
+  CHECK_THROWS_AS(prefill(someIds(200, 61), subject.weights, cache), ContextFull);
+  CHECK(cache.length() == 0);
+  CHECK_NOTHROW(prefill(someIds(160, 61), subject.weights, cache));
+  CHECK_THROWS_AS(decodeStep(1, 160, subject.weights, cache), ContextFull);
+}
+
+TEST_CASE("kept positions: after reset, a cache whose positions were dropped is as good as new") {
+  const KeptSubject subject;
+  ModelCache<float> cache = subject.cache(nullptr);
+  prefill(std::span(subject.ids).first(5), subject.weights, cache);
+  cache.keep(1, 1, std::vector<Index>{2});
+  const TemporaryDirectory directory;
+  CHECK_THROWS_AS(saveCache(cache, directory.path() / "cache", subject.weights), ArgumentError);
+  cache.reset();
+  prefill(std::span(subject.ids).first(5), subject.weights, cache);
+  CHECK_NOTHROW(saveCache(cache, directory.path() / "cache", subject.weights));
+}
+
+TEST_CASE("kept positions: what a policy notes counts as memory, and what it has not asked for is refused") {
+  const KeptSubject subject;
+  class Forgetful final : public CachePolicy {
+   public:
+    explicit Forgetful(Index count) : count_(count) {}
+    Index statistics() const override { return count_; }
+    void choose(CachedHead& head, std::span<bool>) const override { head.statistics(0, 1) = 1; }
+
+   private:
+    Index count_;
+  };
+  ModelCache<float> cache = subject.cache(std::make_shared<Forgetful>(1));
+  CHECK_THROWS_WITH_AS(prefill(subject.ids, subject.weights, cache),
+                       "policy: expected one of the numbers that statistics() counts, which says 1, got number 1",
+                       ArgumentError);
+  CHECK(cache.length() == 0);
+  CHECK_THROWS_WITH_AS(subject.cache(std::make_shared<Forgetful>(-1)),
+                       "policy: expected statistics() of 0 or more, got -1", ArgumentError);
+
+  ModelCache<float> noted = subject.cache(std::make_shared<Forgetful>(2));
+  prefill(subject.ids, subject.weights, noted);
+  CHECK(noted.layer(0).bytes() == noted.layer(0).bytesFor(150));
+  CHECK(noted.layer(0).bytes() > subject.cache(nullptr).layer(0).bytesFor(150));
+  Workspace<float> workspace;
+  GenerateOptions options;
+  options.max_tokens = 150;
+  CHECK_THROWS_AS(generateTokens(std::vector<std::vector<int>>{{1}}, options, subject.weights, workspace,
+                                 {.cache_bytes = 3 * subject.cache(nullptr).layer(0).bytesFor(151),
+                                  .policy = std::make_shared<Forgetful>(2)}),
+                  ArgumentError);
 }
 
 TEST_CASE("kept positions: what cannot be is refused by name") {

@@ -49,7 +49,9 @@ class HandMadeHead {
       for (Index i = 0; i < n; ++i) matrix.row(i) = keys_[static_cast<std::size_t>(i)];
       return matrix;
     };
-    CachedHead head{1, 2, positions_, attention, {notes.data(), n, notes.cols()}, keys, keys};
+    CachedHead head{
+        1,    2,   positions_, attention, {{notes.data(), static_cast<std::size_t>(notes.size())}, notes.cols()},
+        keys, keys};
     const auto keep = std::make_unique<bool[]>(positions_.size());
     std::fill_n(keep.get(), n, true);
     policy_.choose(head, {keep.get(), positions_.size()});

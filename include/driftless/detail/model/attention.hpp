@@ -48,19 +48,25 @@ void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, 
 
   const auto rowOf = [&](Index r) { return Eigen::Map<RowVector<Scalar>>(scores + r * stride, keys + r); };
   if (step.visits(Point::attn_scores))
-    for (Index r = 0; r < rows; ++r)
-      visitKeys(step, Point::attn_scores, segment, head, first_position + r, RowVector<Scalar>(rowOf(r)),
-                -std::numeric_limits<Scalar>::infinity(), [&](Index key, Scalar score) { rowOf(r)[key] = score; });
+    for (Index r = 0; r < rows; ++r) {
+      RowVector<Scalar> shown = rowOf(r);
+      if (visitKeys(step, Point::attn_scores, segment, head, first_position + r,
+                    -std::numeric_limits<Scalar>::infinity(), shown))
+        rowOf(r) = shown;
+    }
 
-  // 2. Softmax without its division. A weight that an observer writes gets the numerator that makes it.
+  // 2. Softmax without its division. Where an observer writes a weight, the row's are as they are shown.
   Scalar total[kTileRows];
   for (Index r = 0; r < rows; ++r) total[r] = use.softmax_numerators(scores + r * stride, keys + r);
   if (step.visits(Point::pattern))
-    for (Index r = 0; r < rows; ++r)
-      visitKeys(step, Point::pattern, segment, head, first_position + r, RowVector<Scalar>(rowOf(r) / total[r]),
-                Scalar(0), [&](Index key, Scalar weight) { rowOf(r)[key] = weight * total[r]; });
+    for (Index r = 0; r < rows; ++r) {
+      RowVector<Scalar> shown = rowOf(r) / total[r];
+      if (!visitKeys(step, Point::pattern, segment, head, first_position + r, Scalar(0), shown)) continue;
+      rowOf(r) = shown;
+      total[r] = 1;
+    }
   if (CacheAccess::hasPolicy(cache))
-    CacheAccess::choose(cache, step.layer, head, rowOf(0).template cast<double>() / static_cast<double>(total[0]));
+    CacheAccess::choose(cache, head, rowOf(0).template cast<double>() / static_cast<double>(total[0]));
 
   // 3. Values, weighted and summed in the order of positions: together as far as every row reaches, then the rest. The
   // scale of a value goes into its weight.

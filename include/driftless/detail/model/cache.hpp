@@ -57,6 +57,12 @@ struct CacheAccess {
     return elementBytesOfPage(cache) + 2 * cache.n_head_ * kPage * scaleBytes(cache);
   }
 
+  /// What is noted of one head's position, if not all are kept.
+  template <class Scalar>
+  static Index noteBytes(const LayerCache<Scalar>& cache) {
+    return Index{sizeof(Index)} + cache.statistics_ * Index{sizeof(double)};
+  }
+
   /// Offsets in bytes, within a position's page.
   template <class Scalar>
   static Index keyOffset(const LayerCache<Scalar>& cache, Index head, Index position) {
@@ -123,6 +129,12 @@ struct CacheAccess {
     for (const KeptPositions& kept : cache.kept_) most = (std::max)(most, Index{std::ssize(kept.positions)});
     return most;
   }
+  /// Whether there is no room for one more position, wherever it is.
+  template <class Scalar>
+  static bool isFull(const ModelCache<Scalar>& cache) {
+    return std::any_of(cache.layers_.begin(), cache.layers_.end(),
+                       [](const auto& layer) { return mostSlots(layer) == layer.capacity_; });
+  }
   template <class Scalar>
   static Index positionAt(const LayerCache<Scalar>& cache, Index head, Index slot) {
     return keepsAll(cache) ? slot
@@ -138,18 +150,20 @@ struct CacheAccess {
     return cache.layers_;
   }
 
-  /// Makes pages these layers' own in which the next `rows` positions are written, and those in which slots move if
-  /// some are dropped: those in use that are shared are copied, the others are new. If memory is short, what the layers
-  /// hold is as it was.
+  /// Makes pages these layers' own in which the next `rows` positions are written, and, if some are dropped, all in
+  /// which slots can move: those in use that are shared are copied, the others are new. If memory is short, what the
+  /// layers hold is as it was.
   template <class Scalar>
-  static void makeRoom(std::span<LayerCache<Scalar>> layers, Index rows) {
+  static void makeRoom(std::span<LayerCache<Scalar>> layers, Index rows, bool drops = false) {
     // Layers may be stored as different types.
     Index bytes = 0, end = 0;
     for (const LayerCache<Scalar>& layer : layers) {
       bytes += Page::bytesFor(pageBytes(layer));
       end = (std::max)(end, endOfRoom(layer, rows));
     }
-    const auto first = [](const LayerCache<Scalar>& layer) { return keepsAll(layer) ? layer.length_ / kPage : 0; };
+    const auto first = [drops](const LayerCache<Scalar>& layer) {
+      return keepsAll(layer) && !drops ? layer.length_ / kPage : 0;
+    };
     Index begin = end;
     for (const LayerCache<Scalar>& layer : layers) begin = (std::min)(begin, first(layer));
     for (Index index = begin; index < end; ++index) {
@@ -176,53 +190,54 @@ struct CacheAccess {
     return pages((std::min)(mostSlots(layer) + rows, layer.capacity_));
   }
 
-  /// Gives back the pages after those in use.
+  /// Gives back the pages after those in use. With a policy, the next position's stays: it would be needed again and
+  /// again where a page's end is as far as positions are kept.
   template <class Scalar>
   static void releaseRoom(LayerCache<Scalar>& cache) {
-    cache.pages_.erase(cache.pages_.begin() + (std::min)(pages(mostSlots(cache)), Index{std::ssize(cache.pages_)}),
-                       cache.pages_.end());
+    const Index used = hasPolicy(cache) ? endOfRoom(cache, 1) : pages(mostSlots(cache));
+    cache.pages_.erase(cache.pages_.begin() + (std::min)(used, Index{std::ssize(cache.pages_)}), cache.pages_.end());
   }
 
-  /// Keeps a list of each head's positions from now on: all that there are.
+  /// A list of each head's positions: of all that there are, if none have been dropped.
   template <class Scalar>
-  static void listPositions(LayerCache<Scalar>& cache) {
-    KeptPositions all;
-    all.positions.resize(static_cast<std::size_t>(cache.length_));
-    std::iota(all.positions.begin(), all.positions.end(), Index{0});
-    std::vector<KeptPositions> kept(static_cast<std::size_t>(cache.n_head_));
-    for (KeptPositions& head : kept) head.positions = all.positions;
-    cache.kept_ = std::move(kept);
+  static std::vector<KeptPositions> listPositions(const LayerCache<Scalar>& cache) {
+    std::vector<KeptPositions> lists(static_cast<std::size_t>(cache.n_head_));
+    for (Index head = 0; head < cache.n_head_; ++head) {
+      KeptPositions& list = lists[static_cast<std::size_t>(head)];
+      for (Index slot = 0; slot < slots(cache, head, cache.length_); ++slot)
+        list.positions.push_back(positionAt(cache, head, slot));
+      if (!keepsAll(cache)) list.statistics = cache.kept_[static_cast<std::size_t>(head)].statistics;
+    }
+    return lists;
   }
 
   /// The next slot of one head, for a position.
   template <class Scalar>
   static Index takeSlot(LayerCache<Scalar>& cache, Index head, Index position) {
-    if (keepsAll(cache)) return position;
-    drop(cache, head);
-    KeptPositions& kept = cache.kept_[static_cast<std::size_t>(head)];
-    const Index slot = std::ssize(kept.positions);
+    const Index slot = slots(cache, head, position);
     if (slot == cache.capacity_)
       raise<ContextFull>({"expected a policy that keeps fewer than ", slot, " positions (n_positions), got ", slot,
                           " in head ", head, " at position ", position});
+    if (keepsAll(cache)) return slot;
+    KeptPositions& kept = cache.kept_[static_cast<std::size_t>(head)];
     kept.positions.push_back(position);
-    if (hasPolicy(cache))
-      kept.statistics.resize(kept.positions.size() * static_cast<std::size_t>(cache.policy_->statistics()));
+    kept.statistics.resize(kept.positions.size() * static_cast<std::size_t>(cache.statistics_));
     return slot;
   }
 
   /// Lets the policy choose what a head keeps of its positions, when the last of them has attended to all.
   template <class Scalar>
-  static void choose(LayerCache<Scalar>& cache, Index layer, Index head, const RowVector<double>& attention) {
+  static void choose(LayerCache<Scalar>& cache, Index head, const RowVector<double>& attention) {
     KeptPositions& kept = cache.kept_[static_cast<std::size_t>(head)];
     const std::size_t count = kept.positions.size();
     const Index n = static_cast<Index>(count);
     kept.chosen.makeRoom(n);
     std::fill_n(kept.chosen.data(), n, true);
-    CachedHead view{layer,
+    CachedHead view{cache.layer_,
                     head,
                     kept.positions,
                     {attention.data(), count},
-                    {kept.statistics.data(), n, cache.policy_->statistics()},
+                    {kept.statistics, cache.statistics_},
                     [&] { return headRows(cache, head, kPage, keys, keyScales); },
                     [&] { return headRows(cache, head, 1, values, valueScales); }};
     cache.policy_->choose(view, {kept.chosen.data(), count});
@@ -232,24 +247,28 @@ struct CacheAccess {
   /// Drops what was not chosen: the slots after it move up.
   template <class Scalar>
   static void drop(LayerCache<Scalar>& cache, Index head) {
+    if (keepsAll(cache)) return;
     KeptPositions& kept = cache.kept_[static_cast<std::size_t>(head)];
     if (!std::exchange(kept.is_chosen, false)) return;
     const bool* const chosen = kept.chosen.data();
     const bool* const end = chosen + kept.positions.size();
     Index to = std::find(chosen, end, false) - chosen;
-    const auto statistics = kept.statistics.size() / (std::max)(kept.positions.size(), std::size_t{1});
     for (const bool* from = chosen + to; (from = std::find(from, end, true)) != end;) {
       const bool* const stop = std::find(from, end, false);
-      const Index first = from - chosen, count = stop - from;
+      const Index first = from - chosen, count = stop - from, width = cache.statistics_;
       moveSlots(cache, head, first, to, count);
       std::copy_n(kept.positions.begin() + first, count, kept.positions.begin() + to);
-      const auto width = static_cast<Index>(statistics);
       std::copy_n(kept.statistics.begin() + first * width, count * width, kept.statistics.begin() + to * width);
       to += count;
       from = stop;
     }
-    kept.positions.resize(static_cast<std::size_t>(to));
-    kept.statistics.resize(static_cast<std::size_t>(to) * statistics);
+    shorten(cache, kept, to);
+  }
+  /// Forgets a head's positions from a slot on.
+  template <class Scalar>
+  static void shorten(const LayerCache<Scalar>& cache, KeptPositions& kept, Index slots) {
+    kept.positions.resize(static_cast<std::size_t>(slots));
+    kept.statistics.resize(static_cast<std::size_t>(slots * cache.statistics_));
   }
 
   /// Moves a head's keys and values, and their scales, to earlier slots.
@@ -280,6 +299,7 @@ struct CacheAccess {
   template <class Scalar>
   static void write(LayerCache<Scalar>& cache, Index head, Index position, const Scalar* key, const Scalar* value) {
     const Index D = cache.head_size_;
+    drop(cache, head);
     const Index slot = takeSlot(cache, head, position);
     std::byte* const data = cache.pages_[static_cast<std::size_t>(slot / kPage)].data();
     std::byte* const keys = data + keyOffset(cache, head, slot);
@@ -301,14 +321,14 @@ struct CacheAccess {
   template <class Scalar>
   static void grow(LayerCache<Scalar>& cache, Index rows) {
     cache.length_ += rows;
-    if (!keepsAll(cache))
-      for (Index head = 0; head < cache.n_head_; ++head) drop(cache, head);
+    for (Index head = 0; head < cache.n_head_; ++head) drop(cache, head);
   }
 
   /// Makes room for the ids of so many more positions.
   template <class Scalar>
   static void reserveIds(ModelCache<Scalar>& cache, std::size_t count) {
-    cache.ids_.reserve(cache.ids().size() + count);
+    const std::size_t needed = cache.ids().size() + count;
+    if (needed > cache.ids_.capacity()) cache.ids_.reserve((std::max)(needed, 2 * cache.ids_.capacity()));
   }
   /// Notes the ids of positions by which all layers are about to grow.
   template <class Scalar>
@@ -504,13 +524,14 @@ template <FloatingScalar Scalar>
 Index LayerCache<Scalar>::bytes() const {
   Index bytes = std::ssize(pages_) * detail::CacheAccess::pageBytes(*this);
   for (const detail::KeptPositions& kept : kept_)
-    bytes += std::ssize(kept.positions) * Index{sizeof(Index)} + std::ssize(kept.statistics) * Index{sizeof(double)};
+    bytes += std::ssize(kept.positions) * detail::CacheAccess::noteBytes(*this);
   return bytes;
 }
 
 template <FloatingScalar Scalar>
 Index LayerCache<Scalar>::bytesFor(Index positions) const {
-  return detail::CacheAccess::pages(positions) * detail::CacheAccess::pageBytes(*this);
+  const Index notes = policy_ == nullptr ? 0 : n_head_ * detail::CacheAccess::noteBytes(*this);
+  return detail::CacheAccess::pages(positions) * detail::CacheAccess::pageBytes(*this) + positions * notes;
 }
 
 template <FloatingScalar Scalar>
@@ -518,17 +539,20 @@ void LayerCache<Scalar>::truncate(Index length) {
   detail::checkNewLength(length, length_);
   length_ = length;
   unchanged_ = (std::min)(unchanged_, length);
-  for (detail::KeptPositions& kept : kept_) {
-    const auto numbers = kept.statistics.size() / (std::max)(kept.positions.size(), std::size_t{1});
-    kept.positions.erase(std::lower_bound(kept.positions.begin(), kept.positions.end(), length), kept.positions.end());
-    kept.statistics.resize(kept.positions.size() * numbers);
-  }
+  for (detail::KeptPositions& kept : kept_)
+    detail::CacheAccess::shorten(
+        *this, kept, std::lower_bound(kept.positions.begin(), kept.positions.end(), length) - kept.positions.begin());
+  if (length == 0 && policy_ == nullptr) kept_.clear();
   detail::CacheAccess::releaseRoom(*this);
 }
 
 template <FloatingScalar Scalar>
-void LayerCache<Scalar>::setPolicy(std::shared_ptr<const CachePolicy> policy) {
-  if (policy != nullptr) detail::CacheAccess::listPositions(*this);
+void LayerCache<Scalar>::setPolicy(std::shared_ptr<const CachePolicy> policy, Index layer) {
+  if (policy == nullptr) return;
+  statistics_ = policy->statistics();
+  if (statistics_ < 0) detail::raise<ArgumentError>({"policy: expected statistics() of 0 or more, got ", statistics_});
+  layer_ = layer;
+  kept_ = detail::CacheAccess::listPositions(*this);
   policy_ = std::move(policy);
 }
 
@@ -554,12 +578,13 @@ void LayerCache<Scalar>::keep(Index head, std::span<const Index> wanted) {
     chosen[static_cast<std::size_t>(slot++ - held.begin())] = true;
   }
   if (wanted.size() == held.size()) return;
-  if (detail::CacheAccess::keepsAll(*this)) detail::CacheAccess::listPositions(*this);
-  detail::CacheAccess::makeRoom(std::span(this, 1), 0);
-  detail::KeptPositions& kept = kept_[static_cast<std::size_t>(head)];
-  kept.chosen.makeRoom(std::ssize(held));
-  std::copy(chosen.begin(), chosen.end(), kept.chosen.data());
-  kept.is_chosen = true;
+  std::vector<detail::KeptPositions> lists = detail::CacheAccess::listPositions(*this);
+  detail::KeptPositions& list = lists[static_cast<std::size_t>(head)];
+  list.chosen.makeRoom(std::ssize(held));
+  std::copy(chosen.begin(), chosen.end(), list.chosen.data());
+  list.is_chosen = true;
+  detail::CacheAccess::makeRoom(std::span<LayerCache>(this, 1), 0, true);
+  kept_ = std::move(lists);  // from here on nothing can fail
   detail::CacheAccess::drop(*this, head);
   detail::CacheAccess::releaseRoom(*this);
 }
@@ -581,9 +606,10 @@ LayerCache<Scalar> LayerCache<Scalar>::clone() const {
   LayerCache copy(n_head_, head_size_, capacity_, stored_);
   for (Index page = 0; page < detail::CacheAccess::pages(detail::CacheAccess::mostSlots(*this)); ++page)
     copy.pages_.push_back(pages_[static_cast<std::size_t>(page)].share());
-  for (const detail::KeptPositions& kept : kept_)
-    copy.kept_.push_back({.positions = kept.positions, .statistics = kept.statistics});
+  if (!detail::CacheAccess::keepsAll(*this)) copy.kept_ = detail::CacheAccess::listPositions(*this);
   copy.policy_ = policy_;
+  copy.statistics_ = statistics_;
+  copy.layer_ = layer_;
   copy.length_ = length_;
   copy.unchanged_ = unchanged_;
   return copy;

@@ -61,9 +61,9 @@ void Captured<Scalar>::put(const PointValues<Scalar>& values) {
 }
 
 template <FloatingScalar Scalar>
-Captured<Scalar> capture(Points points, TokenIds ids, const Weights<Scalar>& weights,
-                         const std::type_identity_t<Observer<Scalar>>& changes) {
-  ModelCache<Scalar> cache(weights);
+Captured<Scalar> capture(Points points, TokenIds ids, const Weights<Scalar>& weights, ModelCache<Scalar>& cache,
+                         Workspace<Scalar>& workspace, const std::type_identity_t<Observer<Scalar>>& changes) {
+  cache.reset();
   detail::checkChunk(Chunk<Scalar>{ids, &cache}, weights);  // before room is made for what is captured
   Captured<Scalar> captured(points, weights.config, static_cast<Index>(ids.size()));
   Observer<Scalar> observer = changes;
@@ -74,9 +74,9 @@ Captured<Scalar> capture(Points points, TokenIds ids, const Weights<Scalar>& wei
     if (points.contains(values.point)) captured.put(values);
   };
   if (observer.points.contains(Point::logits))
-    prefillLogits(ids, weights, cache, observer);
+    prefillLogits(ids, weights, cache, workspace, observer);
   else
-    prefill(ids, weights, cache, observer);
+    prefill(ids, weights, cache, workspace, observer);
   return captured;
 }
 

@@ -75,8 +75,9 @@ DRIFTLESS_INLINE HeavyHitters::HeavyHitters(Index budget, Index recent)
     : budget_(detail::checkedBudget(budget)), recent_(detail::checkedPart("recent", recent, 0, budget, budget)) {}
 
 DRIFTLESS_INLINE void HeavyHitters::choose(CachedHead& head, std::span<bool> keep) const {
-  const std::span<double> sums(head.statistics.data(), keep.size());  // one column
-  for (std::size_t i = 0; i < keep.size(); ++i) sums[i] += head.attention[i];
+  std::vector<double> sums;
+  for (std::size_t i = 0; i < keep.size(); ++i)
+    sums.push_back(head.statistics(static_cast<Index>(i), 0) += head.attention[i]);
   detail::keepRecentAndLargest(sums, budget_, recent_, keep);
 }
 

@@ -148,6 +148,8 @@ class Sequence {
     ~CacheEnd() { cache.truncate(first + row + 1); }
   };
 
+  /// Whether a policy keeps too much for a sequence that was to go on past the context.
+  bool isFull() const { return !CacheAccess::keepsAll(*cache_) && CacheAccess::isFull(*cache_); }
   const GenerateOptions& options() const { return job_->options(); }
   bool scoresPrompt() const { return isPrompt() && sample_ == 0 && options().prompt_log_probabilities; }
   Index drafted() const { return static_cast<Index>(ids_.size() - known_); }
@@ -266,7 +268,7 @@ class Sequence {
     }
     if (!tell(stop_strings_ ? stop_strings_->certain() : output.size())) return finish(FinishReason::callback);
     if (static_cast<Index>(output.size()) == options().max_tokens) return finish(FinishReason::length);
-    if (static_cast<Index>(known_) > cache_->capacity()) return finish(FinishReason::context_full);
+    if (static_cast<Index>(known_) > cache_->capacity() || isFull()) return finish(FinishReason::context_full);
   }
 
   /// Lets the callback see the output's ids up to there. If it refuses one, that is the last of the output.

@@ -57,18 +57,22 @@ void visitCopy(const Step<Scalar>& step, Point point, Index head, PaddedRows<Sca
       if (!hasSameBits(before(row, column), rows.row(row)[column])) changed(row, column, before(row, column));
 }
 
-/// One head's row over the keys that it keeps, `numbers` [keys], as one over all positions, with `absent` where it
-/// keeps none: changed(key, number) for what is written.
-template <class Scalar, class Changed>
-void visitKeys(const Step<Scalar>& step, Point point, const Segment<Scalar>& segment, Index head, Index position,
-               const RowVector<Scalar>& numbers, Scalar absent, Changed changed) {
+/// One head's row over the keys that it keeps, `numbers` [keys], shown as one over all positions, with `absent` where
+/// it keeps none. Whether something was written, which is in `numbers` then.
+template <class Scalar>
+bool visitKeys(const Step<Scalar>& step, Point point, const Segment<Scalar>& segment, Index head, Index position,
+               Scalar absent, RowVector<Scalar>& numbers) {
   Matrix<Scalar> shown = Matrix<Scalar>::Constant(1, position + 1, absent);
   const auto place = [&](Index key) { return CacheAccess::positionAt(*segment.cache, head, key); };
   for (Index key = 0; key < numbers.size(); ++key) shown(0, place(key)) = numbers[key];
   visit(step, point, segment.sequence, position, head,
         {shown.data(), 1, shown.cols(), Eigen::OuterStride<>(shown.cols())});
-  for (Index key = 0; key < numbers.size(); ++key)
-    if (!hasSameBits(numbers[key], shown(0, place(key)))) changed(key, shown(0, place(key)));
+  bool is_written = false;
+  for (Index key = 0; key < numbers.size(); ++key) {
+    is_written = is_written || !hasSameBits(numbers[key], shown(0, place(key)));
+    numbers[key] = shown(0, place(key));
+  }
+  return is_written;
 }
 
 }}}  // namespace driftless::DRIFTLESS_ABI::detail
