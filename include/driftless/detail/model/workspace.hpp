@@ -5,8 +5,8 @@
 
 #include "driftless/cache.hpp"
 #include "driftless/detail/kernels/padded_rows.hpp"
-#include "driftless/detail/model/cache.hpp"
 #include "driftless/detail/model/candidates.hpp"
+#include "driftless/detail/model/growth.hpp"
 #include "driftless/detail/model/quantized_rows.hpp"
 #include "driftless/detail/model/rules_room.hpp"
 #include "driftless/detail/threads/thread_pool.hpp"
