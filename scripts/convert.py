@@ -33,7 +33,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError:
+    print("convert.py: expected NumPy, found none: pip install numpy", file=sys.stderr)
+    sys.exit(2)
 
 # Those of driftless: what is larger is refused before lists of names are made from it.
 MOST = {"vocab_size": 1 << 24, "n_positions": 1 << 20, "n_embd": 1 << 20, "n_layer": 1 << 12, "n_inner": 1 << 22}
@@ -1169,6 +1173,8 @@ def main():
     try:
         if options.out.exists() or not options.out.name:
             raise Refused(f"{options.out}: expected the name of a directory to be made, found what is there")
+        if not options.out.parent.is_dir():
+            raise Refused(f"{options.out.parent}: expected a directory, for {options.out.name} to be made in, found none")
         model = read_model(options.source, options)
         model.activation = options.activation or model.activation
         sizes = check(model)

@@ -10,36 +10,45 @@ to each token before it and to itself. The same files give the same bytes. In a 
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
-import matplotlib.pyplot as plt
-import numpy as np
-from matplotlib.colors import LinearSegmentedColormap
+try:
+    import matplotlib.pyplot as plt
+    import numpy as np
+    from matplotlib.colors import LinearSegmentedColormap
+except ImportError as error:
+    if __name__ != "__main__":
+        raise
+    print(f"plot_attention.py: expected NumPy and matplotlib, found no {error.name}: pip install numpy matplotlib",
+          file=sys.stderr)
+    sys.exit(2)
 
 INK, MUTED, GRID = "#1f2328", "#59636e", "#d0d7de"
 COLOURS = LinearSegmentedColormap.from_list("attention", ["#ffffff", "#7ab3e8", "#0b6bcb", "#07407c", "#04223f"])
 STYLE = {"font.family": "sans-serif", "svg.fonttype": "none", "svg.hashsalt": "driftless", "text.color": INK}
 
 
-def texts(directory):
+def texts(run):
     """The tokens, or their ids where they have no text of their own."""
-    tokens = json.loads((Path(directory) / "tokens.json").read_text(encoding="utf-8"))
-    shown = [str(i) if text is None else text for text, i in zip(tokens["texts"], tokens["ids"])]
+    shown = [str(i) if text is None else text for text, i in zip(run["texts"], run["ids"])]
     return [text.replace("\n", "\\n").replace("$", r"\$") for text in shown]
 
 
-def patterns(directory):
-    """[layers, heads, tokens, tokens]: the weights of each token's row over the keys."""
+def patterns(directory, run):
+    """[layers, heads, tokens, tokens]: the weights of each token's row over the keys. Only of points that tokens.json
+    names: files of an earlier run can lie beside them."""
     layers = []
-    while (path := Path(directory) / f"blocks.{len(layers)}.attn.hook_pattern.npy").exists():
-        layers.append(np.load(path))
+    while (name := f"blocks.{len(layers)}.attn.hook_pattern") in run["points"]:
+        layers.append(np.load(Path(directory) / f"{name}.npy"))
     if not layers:
-        raise SystemExit(f"{directory}: expected blocks.0.attn.hook_pattern.npy, which is not there")
+        raise ValueError(f"{directory}: tokens.json: expected the point blocks.0.attn.hook_pattern, found none")
     return np.stack(layers)
 
 
 def draw(directory):
-    pattern, tokens = patterns(directory), texts(directory)
+    run = json.loads((Path(directory) / "tokens.json").read_text(encoding="utf-8"))
+    pattern, tokens = patterns(directory, run), texts(run)
     layers, heads = pattern.shape[:2]
     with plt.rc_context(STYLE):
         figure, grid = plt.subplots(heads, layers, figsize=(1.1 * layers + 1, 1.1 * heads + 0.5), squeeze=False)
@@ -69,9 +78,14 @@ def main():
     parser.add_argument("-o", "--output", required=True, help="the picture, .svg or .png")
     arguments = parser.parse_args()
     metadata = {"Date": None} if arguments.output.endswith(".svg") else {}
-    with plt.rc_context(STYLE):
-        draw(arguments.directory).savefig(arguments.output, metadata=metadata, dpi=120)
+    try:
+        with plt.rc_context(STYLE):
+            draw(arguments.directory).savefig(arguments.output, metadata=metadata, dpi=120)
+    except (OSError, ValueError) as error:
+        print(f"plot_attention.py: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -15,15 +15,21 @@ The same files give the same bytes.
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
-import matplotlib
+try:
+    import matplotlib
 
-matplotlib.use("svg")
+    matplotlib.use("svg")
 
-import matplotlib.pyplot as plt
-from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, NullLocator
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Patch
+    from matplotlib.ticker import FuncFormatter, NullLocator
+except ImportError as error:  # plot_cache_study.py has the same needs, by way of this file
+    program = Path(sys.argv[0]).name
+    print(f"{program}: expected matplotlib, found no {error.name}: pip install matplotlib", file=sys.stderr)
+    sys.exit(2)
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 WEIGHT_TYPES = ("f32", "f16", "bf16", "int8", "int4")

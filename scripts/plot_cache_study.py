@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Draw docs/cache-study.svg from what `driftless cache-study --json` has measured: budget against perplexity, and
-against the divergence from the full cache.
+"""Draws what `driftless cache-study --json` has measured: budget against perplexity, and against the divergence from the
+full cache.
 
     build/release/driftless cache-study --text FILE --json > study.json
-    scripts/plot_cache_study.py study.json
+    scripts/plot_cache_study.py study.json -o study.svg
 
 Needs matplotlib (scripts/requirements-compare.txt). The same file gives the same bytes.
 """
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
-from plot_bench import DASHES, DOCS, INK, MUTED, STYLE, plt, save
+from plot_bench import DASHES, INK, MUTED, STYLE, plt, save
 
 COLOURS = ("#0b6bcb", "#c2410c", "#15803d", "#7c3aed", "#b45309", "#0e7490", "#be185d", "#6b7280", "#4d7c0f", "#1e3a8a")
 MARKERS = "osD^vPXphd"
@@ -64,11 +65,16 @@ def draw_study(study):
 def main():
     parser = argparse.ArgumentParser(description="Draw a picture from what driftless cache-study --json measured.")
     parser.add_argument("file", type=Path, metavar="FILE", help="output of driftless cache-study --json")
-    parser.add_argument("--output", type=Path, default=DOCS / "cache-study.svg", metavar="FILE", help="default: docs/")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the picture, .svg")
     arguments = parser.parse_args()
     plt.rcParams.update(STYLE)
-    save(draw_study(json.loads(arguments.file.read_text())), arguments.output)
+    try:
+        save(draw_study(json.loads(arguments.file.read_text())), arguments.output)
+    except (OSError, ValueError) as error:
+        print(f"plot_cache_study.py: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

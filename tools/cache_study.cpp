@@ -195,7 +195,8 @@ std::vector<StudiedCache> cachesOf(const CacheStudyCommand& command) {
       continue;
     }
     if (std::ranges::find(policies, name, &NamedPolicy::name) == policies.end())
-      throw ArgumentError("--policy: expected one of " + policyNames() + ", full, f16, bf16, int8, got " + name);
+      throw ArgumentError("--policy: expected one of " + policyNames() + ", full, f16, bf16, int8, got " +
+                          detail::quotedName(name));
     for (const double budget : command.budgets) caches.push_back({name, budget});
   }
   return caches;

@@ -61,7 +61,16 @@ std::map<Place, std::string> allPlaces(const Config& config) {
   return places;
 }
 
+bool isKnown(const std::string& pattern, const Config& config) {
+  return std::ranges::any_of(allPlaces(config), [&](const auto& place) { return matches(pattern, place.second); });
+}
+
 [[noreturn]] void refusePattern(const std::string& pattern, const Config& config) {
+  const std::string before = "blocks.";
+  const std::size_t end = pattern.starts_with(before) ? pattern.find_first_not_of("0123456789", before.size()) : 0;
+  if (end > before.size() && end != std::string::npos && isKnown(before + "0" + pattern.substr(end), config))
+    throw ArgumentError("--point: expected a layer from 0 to " + std::to_string(config.n_layer - 1) + ", got " +
+                        pattern);
   std::string known;
   for (const auto& [place, name] : allPlaces(config)) {
     if (place.second > 0) continue;

@@ -549,11 +549,18 @@ void addBench(CLI::App& app) {
   });
 }
 
+/// An empty text is one empty part.
+std::vector<std::string> splitAtCommas(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream rest(text + ",");
+  for (std::string part; std::getline(rest, part, ',');) parts.push_back(part);
+  return parts;
+}
+
 /// Numbers, and ranges of them such as 0.1..1, in steps of 0.1; nothing if one is not above 0 and up to 1.
 std::optional<std::vector<double>> parseBudgets(const std::string& text) {
   std::vector<double> budgets;
-  std::istringstream parts(text + ",");
-  for (std::string part; std::getline(parts, part, ',');) {
+  for (const std::string& part : splitAtCommas(text)) {
     const std::size_t dots = std::min(part.find(".."), part.size());
     const auto first = parseNumber<double>(part.substr(0, dots));
     const auto last = dots == part.size() ? first : parseNumber<double>(part.substr(dots + 2));
@@ -583,11 +590,9 @@ void addCacheStudy(CLI::App& app) {
       ->type_name("IDS")
       ->excludes(text);
   command
-      ->add_option_function<std::vector<std::string>>(
-          "--policy", [options](const std::vector<std::string>& names) { options->policies = names; },
+      ->add_option_function<std::string>(
+          "--policy", [options](const std::string& names) { options->policies = splitAtCommas(unmarked(names)); },
           "Names of policies, such as window,h2o (default: all)")
-      ->delimiter(',')
-      ->allow_extra_args(false)
       ->type_name("NAME,...");
   const auto isBudget = [](const std::string& budgets) -> std::string {
     return parseBudgets(budgets) ? ""

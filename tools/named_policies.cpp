@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "driftless/detail/messages.hpp"
 #include "driftless/error.hpp"
 #include "driftless/policies.hpp"
 
@@ -50,7 +51,7 @@ std::string policyNames() {
 std::shared_ptr<const CachePolicy> makePolicy(const std::string& name, Index budget) {
   for (const NamedPolicy& policy : namedPolicies())
     if (policy.name == name) return policy.make(budget);
-  throw ArgumentError("--policy: expected one of " + policyNames() + ", got " + name);
+  throw ArgumentError("--policy: expected one of " + policyNames() + ", got " + detail::quotedName(name));
 }
 
 }  // namespace driftless::cli

@@ -125,13 +125,18 @@ std::vector<int> encodePrompt(const Prompt& prompt, ModelTokenizer& tokenizer) {
   if (prompt.ids) return readIds("--ids", *prompt.ids);
   if (!prompt.text) throw ArgumentError("expected a prompt: text, - for standard input, or --ids");
   const Tokenizer& encoder = tokenizer.require("expected the prompt as token ids, --ids 1,2,3, got text");
-  if (*prompt.text != "-") return encoder.encode(*prompt.text);
-  const std::string input = readInput();
-  std::string_view text = detail::skipByteOrderMark(input, kInputName);
-  if (text.find('\0') != std::string_view::npos)  // no text has one, but UTF-16 does
-    throw ArgumentError(std::string(kInputName) + ": expected text in UTF-8, found a zero byte");
-  // Whoever pipes `echo` or a file into the program does not mean its last newline, after which a model starts afresh.
-  if (text.ends_with('\n')) text.remove_suffix(text.ends_with("\r\n") ? 2 : 1);
+  std::string input;
+  std::string_view text = *prompt.text;
+  if (text == "-") {
+    input = readInput();
+    text = detail::skipByteOrderMark(input, kInputName);
+    if (text.find('\0') != std::string_view::npos)  // no text has one, but UTF-16 does
+      throw ArgumentError(std::string(kInputName) + ": expected text in UTF-8, found a zero byte");
+    // Whoever pipes `echo` or a file into the program does not mean its last newline, after which a model starts
+    // afresh.
+    if (text.ends_with('\n')) text.remove_suffix(text.ends_with("\r\n") ? 2 : 1);
+  }
+  if (text.empty()) throw ArgumentError("expected at least one token, found an empty text");
   return encoder.encode(text);
 }
 

@@ -145,7 +145,9 @@ TEST_CASE("cache-study: what is wrong is named, and nothing is written") {
   refuses({"--text", "/nowhere/at all"}, "/nowhere/at all: cannot be read");
   refuses({"--text", kTale, "--ids", "1,2"}, "excludes");
   refuses({"--text", kTale, "--policy", "window,lru"}, "--policy: expected one of window, sinks, h2o, tova");
-  refuses({"--text", kTale, "--policy", "window,lru"}, "random, full, f16, bf16, int8, got lru");
+  refuses({"--text", kTale, "--policy", "window,lru"}, "random, full, f16, bf16, int8, got \"lru\"");
+  refuses({"--text", kTale, "--policy", "window, h2o"}, "got \" h2o\"");
+  for (const char* policies : {"", "window,", ",window"}) refuses({"--text", kTale, "--policy", policies}, "got \"\"");
   for (const char* budget : {"0", "-0.5", "1.01", "x", "nan", "0.5,", "", "0.5..", "0.5..0.1", "0.1..2"})
     refuses({"--text", kTale, "--budget", budget},
             "expected numbers above 0 and up to 1, such as 0.1,0.25 or 0.1..1, got " + std::string(budget));
@@ -193,7 +195,7 @@ TEST_CASE("generate: a cache policy that cannot be is refused by name") {
   checkRefused({"generate", "a", "--cache-budget", "3"}, "--policy");
   checkRefused({"generate", "a", "--past-context"}, "--policy");
   checkRefused({"generate", "a", "--policy", "lru", "--cache-budget", "3"},
-               "--policy: expected one of window, sinks, h2o, tova, snapkv, keynorm, keydiff, random, got lru");
+               "--policy: expected one of window, sinks, h2o, tova, snapkv, keynorm, keydiff, random, got \"lru\"");
   checkRefused({"generate", "a", "--policy", "window", "--cache-budget", "0"}, "--cache-budget");
   checkRefused({"generate", "a", "--policy", "window", "--cache-budget", "3", "--save-cache", "x"},
                "--save-cache: expected no --policy, got both");

@@ -163,17 +163,22 @@ TEST_CASE("capture: what is wrong is named, and nothing is written") {
   checkRefused({"capture", "The king"}, "--output");
   checkRefused({"capture", "-o", out}, "expected a text: TEXT, - for standard input, or --ids");
   checkRefused({"capture", "a", "--ids", "1", "-o", out}, "excludes");
-  checkRefused({"capture", "", "-o", out}, "expected at least one token id, got none");
+  checkRefused({"capture", "", "-o", out}, "expected at least one token, found an empty text");
+  checkRefused({"capture", "-", "-o", out}, "expected at least one token, found an empty text", "\n");
+  checkRefused({"explain", "", "-o", out}, "expected at least one token, found an empty text");
+  for (const std::string point : {"blocks.12.attn.hook_z", "blocks.12.*", "blocks.4294967296.hook_resid_pre"})
+    checkRefused({"capture", "The king", "--point", point, "-o", out},
+                 "--point: expected a layer from 0 to 11, got " + point);
   checkRefused({"capture", "The king", "-o", ""}, "cannot be created");
   checkRefused(
-      {"capture", "The king", "--point", "blocks.12.hook_resid_pre", "-o", out},
+      {"capture", "The king", "--point", "blocks.1.hook_resid", "-o", out},
       "--point: expected one of hook_embed, hook_pos_embed, blocks.N.hook_resid_pre, "
       "blocks.N.ln1.hook_normalized, blocks.N.attn.hook_q, blocks.N.attn.hook_k, blocks.N.attn.hook_v, "
       "blocks.N.attn.hook_attn_scores, blocks.N.attn.hook_pattern, blocks.N.attn.hook_z, "
       "blocks.N.attn.hook_result, blocks.N.hook_attn_out, blocks.N.hook_resid_mid, "
       "blocks.N.ln2.hook_normalized, blocks.N.mlp.hook_pre, blocks.N.mlp.hook_post, blocks.N.hook_mlp_out, "
       "blocks.N.hook_resid_post, ln_final.hook_normalized, logits, with N from 0 to 11, or * for any part of a "
-      "name, got blocks.12.hook_resid_pre");
+      "name, got blocks.1.hook_resid");
   checkRefused({"capture", "The king", "--point", "logits", "--point", "*.hook_pre_*", "-o", out}, "got *.hook_pre_*");
   checkRefused({"capture", "-m", kOdd, "--ids", "1,259", "-o", out}, "expected token ids from 0 to 258, got 259");
   checkRefused({"capture", "-m", kOdd, "--ids", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "-o", out}, "n_positions");

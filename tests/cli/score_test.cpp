@@ -123,7 +123,7 @@ TEST_CASE("score: the likeliest tokens in each one's place") {
 
 TEST_CASE("score: what is wrong is named, and nothing is written") {
   checkRefused({"score"}, "expected a text: TEXT, - for standard input, --ids, --file or --lines");
-  checkRefused({"score", ""}, "expected at least one token id, got none");
+  checkRefused({"score", ""}, "expected at least one token, found an empty text");
   checkRefused({"score", "--file", "/nowhere/at all"}, "/nowhere/at all: cannot be read");
   checkRefused({"score", "a", "--lines", "b"}, "excludes");
   checkRefused({"score", "a b", "--top", "3"}, "--json");
@@ -199,7 +199,7 @@ TEST_CASE("rank: what is wrong is named, and nothing is written") {
   checkRefused({"rank", "The king"}, "expected candidates: CANDIDATE..., or a file of them, --candidates");
   checkRefused({"rank", "The king", "a", "--candidates", "b"}, "excludes");
   checkRefused({"rank", "The king", "a", "--by", "luck"}, "--by");
-  checkRefused({"rank", "", "a"}, "expected at least one token id, got none");
+  checkRefused({"rank", "", "a"}, "expected at least one token, found an empty text");
   checkRefused({"rank", "The king", "a", ""}, "candidate 2: expected at least one token id, got none");
   checkRefused({"rank", "-m", kModel, "--ids", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "--candidates", "-"},
                "line 1: expected at most 0 tokens after the prompt's 17 (n_positions is 16), got 1",

@@ -161,6 +161,8 @@ class Logits(ConvertTest):
         for name in ("tensorflow", "gguf-f32"):
             done = subprocess.run([sys.executable, SCRIPT, FIXTURES / name, self.out / name], capture_output=True)
             self.assertEqual(done.returncode, 2, "the parent directory is not there")
+            expected = f"convert.py: {self.out}: expected a directory, for {name} to be made in, found none\n"
+            self.assertEqual(done.stderr.decode(), expected)
             self.out.mkdir(exist_ok=True)
             done = subprocess.run([sys.executable, SCRIPT, FIXTURES / name, self.out / name], capture_output=True)
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -168,6 +170,12 @@ class Logits(ConvertTest):
             shutil.rmtree(self.out)
         self.converted(FIXTURES / "tensorflow" / "model.ckpt")
         self.converted(FIXTURES / "tensorflow" / "model.ckpt.data-00000-of-00001")
+
+    def test_without_numpy(self):
+        run_without = f"import runpy, sys; sys.modules['numpy'] = None; runpy.run_path({str(SCRIPT)!r}, None, '__main__')"
+        done = subprocess.run([sys.executable, "-c", run_without], capture_output=True)
+        expected = b"convert.py: expected NumPy, found none: pip install numpy\n"
+        self.assertEqual((done.returncode, done.stderr), (2, expected))
 
     def test_a_directory_is_as_others_are(self):
         self.converted(source_of("llm.c-f32"))

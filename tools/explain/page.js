@@ -39,7 +39,9 @@ const tokenElement = (id) => element("span", { className: "token" }, shown(id));
 const isGenerated = (t) => t >= data.prompt_tokens;
 // The first token has no surprise; a probability of 0 has null as well.
 const bitsOf = (t) => t === 0 ? null : data.log_probabilities[t] === null ? Infinity : -data.log_probabilities[t] / Math.LN2;
-const percent = (share, digits) => `${(100 * share).toFixed(digits ?? (share < 0.01 ? 2 : 1))}\u00a0%`;
+// A probability that would be rounded to nothing is told as less than the least that is shown.
+const percent = (share, digits) => digits === undefined && share < 0.00005 ? "below 0.01\u00a0%"
+  : `${(100 * share).toFixed(digits ?? (share < 0.01 ? 2 : 1))}\u00a0%`;
 const weightText = (share) => percent(share, 1);  // as they are stored
 const bitsText = (bits, digits) => bits === null ? "none" : bits === Infinity ? "infinite" : bits.toFixed(digits);
 const probabilityText = (t) => t === 0 ? "none" : percent(Math.exp(data.log_probabilities[t] ?? -Infinity));
@@ -415,9 +417,9 @@ function render() {
 
 document.title = `${ids.slice(0, 12).map(shown).join("").trim()} - driftless explain`;
 const mean = finiteBits.length > 0 ? ` ${(finiteBits.reduce((a, b) => a + b) / finiteBits.length).toFixed(2)} bits of surprise per token.` : "";
+const generated = T === data.prompt_tokens ? "none generated" : `${whole(T - data.prompt_tokens)} generated, each the likeliest`;
 byId("summary").textContent = `${model.name}: ${plural(L, "layer")} of ${plural(H, "head")}, weights as ${model.weights}, ` +
-  `cache as ${model.cache}. ${plural(data.prompt_tokens, "token")} given, ${whole(T - data.prompt_tokens)} generated, each the ` +
-  `likeliest.${mean} Written by ${data.version}.`;
+  `cache as ${model.cache}. ${plural(data.prompt_tokens, "token")} given, ${generated}.${mean} Written by ${data.version}.`;
 readAddress();
 buildSurprise();
 buildAttention();
