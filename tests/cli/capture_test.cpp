@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -18,6 +16,7 @@
 #include "support/program_output.hpp"
 #include "support/temporary_directory.hpp"
 #include "support/tolerance.hpp"
+#include "support/whole_file.hpp"
 
 // `capture` as a person runs it.
 
@@ -27,15 +26,10 @@ using nlohmann::json;
 
 namespace {
 
-std::string bytesOf(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 /// The numbers of a .npy file, which must say that it has this shape, as Python writes it.
 std::vector<float> numbersOf(const std::filesystem::path& path, const std::string& shape) {
   INFO(path.string());
-  const std::string bytes = bytesOf(path);
+  const std::string bytes = readWholeFile(path);
   REQUIRE(bytes.size() > 128);
   CHECK(bytes.substr(0, 128).find("f4', 'fortran_order': False, 'shape': " + shape + ", }") != std::string::npos);
   std::vector<float> numbers((bytes.size() - 128) / sizeof(float));
@@ -86,7 +80,7 @@ TEST_CASE("capture: every point of every layer, in the layout of TransformerLens
       for (Index key = static_cast<Index>(expected.size()); key < actual.size(); ++key) CHECK(actual[key] == absent);
     }
   }
-  const json tokens = json::parse(bytesOf(out / "tokens.json"));
+  const json tokens = json::parse(readWholeFile(out / "tokens.json"));
   CHECK(tokens.at("ids") == golden.at("ids"));
   CHECK(tokens.at("texts") == json({nullptr, nullptr, nullptr}));
   CHECK(tokens.at("points").size() == 3 * 16 + 4);
@@ -99,21 +93,21 @@ TEST_CASE("capture: residual streams, patterns and logits of a text if nothing e
   const std::string out = directory.path().string();  // which is there, and empty
   outputOf({"capture", "The king\xE2\x80\x94", "-o", out});
   CHECK(namesIn(out).size() == 12 * 4 + 1 + 1);
-  const json tokens = json::parse(bytesOf(directory.path() / "tokens.json"));
+  const json tokens = json::parse(readWholeFile(directory.path() / "tokens.json"));
   CHECK(tokens.at("texts")[0] == "The");
   CHECK(tokens.at("texts")[1] == " king");
   CHECK(tokens.at("texts").size() == tokens.at("ids").size());
   CHECK(tokens.at("points").contains("blocks.11.hook_resid_mid"));
   // Standard input, other threads and types: files of the same names, which are not replaced unasked.
-  const std::string before = bytesOf(directory.path() / "logits.npy");
+  const std::string before = readWholeFile(directory.path() / "logits.npy");
   checkRefused({"capture", "-", "-o", out}, "expected a new or empty directory, or --overwrite", "The king");
-  CHECK(bytesOf(directory.path() / "logits.npy") == before);
+  CHECK(readWholeFile(directory.path() / "logits.npy") == before);
   outputOf({"capture", "-", "-o", out, "--overwrite", "-t", "1"}, "The king\xE2\x80\x94\n");
-  CHECK(bytesOf(directory.path() / "logits.npy") == before);
+  CHECK(readWholeFile(directory.path() / "logits.npy") == before);
   outputOf({"capture", "-", "-o", out, "--overwrite", "--weights", "int8", "--point", "logits"},
            "The king\xE2\x80\x94");
-  CHECK(bytesOf(directory.path() / "logits.npy") != before);
-  CHECK(json::parse(bytesOf(directory.path() / "tokens.json")).at("points").size() == 1);
+  CHECK(readWholeFile(directory.path() / "logits.npy") != before);
+  CHECK(json::parse(readWholeFile(directory.path() / "tokens.json")).at("points").size() == 1);
 }
 
 TEST_CASE("capture: the points that names and patterns say") {

@@ -10,14 +10,13 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include "support/safetensors_writer.hpp"
 #include "support/temporary_directory.hpp"
+#include "support/whole_file.hpp"
 
 extern char** environ;
 
@@ -29,11 +28,6 @@ struct ProgramRun {
   std::string out;
   std::string err;
 };
-
-inline std::string readWholeFile(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 /// The files that a program's streams are, so that no amount of text on one of them can block another.
 struct ProgramStreams {

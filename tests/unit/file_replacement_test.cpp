@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <span>
 #include <string>
@@ -15,6 +14,7 @@
 
 #include "driftless/error.hpp"
 #include "support/temporary_directory.hpp"
+#include "support/whole_file.hpp"
 
 using namespace driftless;
 using namespace driftless::test;
@@ -25,11 +25,6 @@ void replaceFile(const std::filesystem::path& path, std::string_view text) {
   detail::FileReplacement file(path);
   file.write(std::as_bytes(std::span(text)));
   file.commit();
-}
-
-std::string contentsOf(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 std::ptrdiff_t filesIn(const std::filesystem::path& directory) {
@@ -43,16 +38,16 @@ TEST_CASE("file replacement: a symbolic link stays one, and what it names is rep
   const auto link = directory.path() / "link", target = directory.path() / "target";
   std::filesystem::create_symlink("target", link);
   replaceFile(link, "first");  // there was nothing at its end
-  CHECK(contentsOf(target) == "first");
+  CHECK(readWholeFile(target) == "first");
   replaceFile(link, "second");
-  CHECK(contentsOf(target) == "second");
+  CHECK(readWholeFile(target) == "second");
   CHECK(std::filesystem::is_symlink(link));
   CHECK(filesIn(directory.path()) == 2);
   // Through another link, in another directory, by a path that is absolute.
   std::filesystem::create_directory(directory.path() / "other");
   std::filesystem::create_symlink(link, directory.path() / "other" / "link");
   replaceFile(directory.path() / "other" / "link", "third");
-  CHECK(contentsOf(target) == "third");
+  CHECK(readWholeFile(target) == "third");
   CHECK(filesIn(directory.path() / "other") == 1);
   std::filesystem::create_symlink("round", directory.path() / "round");
   CHECK_THROWS_AS(replaceFile(directory.path() / "round", "text"), FileError);
@@ -64,7 +59,7 @@ TEST_CASE("file replacement: a pipe is written to, as a device is, and stays wha
   const auto pipe = directory.path() / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   std::string read;
-  std::thread reader([&] { read = contentsOf(pipe); });
+  std::thread reader([&] { read = readWholeFile(pipe); });
   replaceFile(pipe, "through the pipe");
   reader.join();
   CHECK(read == "through the pipe");
@@ -87,7 +82,7 @@ TEST_CASE("file replacement: what is not committed leaves no trace") {
     detail::FileReplacement file(path);
     file.write(std::as_bytes(std::span(std::string_view("new"))));
   }
-  CHECK(contentsOf(path) == "old");
+  CHECK(readWholeFile(path) == "old");
   CHECK(filesIn(directory.path()) == 1);
 }
 

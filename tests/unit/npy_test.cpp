@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <limits>
 #include <span>
@@ -14,17 +13,13 @@
 
 #include "driftless/error.hpp"
 #include "support/temporary_directory.hpp"
+#include "support/whole_file.hpp"
 
 using namespace driftless;
 using namespace driftless::test;
 using doctest::Contains;
 
 namespace {
-
-std::string bytesOf(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 /// A file as NumPy's format says it is to be (numpy.lib.format, version 1.0).
 template <class Scalar>
@@ -50,26 +45,26 @@ TEST_CASE("npy: the bytes that the format says, for any number of dimensions") {
   const std::filesystem::path path = directory.path() / "numbers.npy";
   const std::vector<float> six = {1, -2, 0.5f, 1e-40f, std::numeric_limits<float>::infinity(), 6};
   writeNpy(path, six, {1, 6});
-  CHECK(bytesOf(path) == expectedFile("(1, 6)", six));
-  CHECK(bytesOf(path).size() == 128 + 24);
+  CHECK(readWholeFile(path) == expectedFile("(1, 6)", six));
+  CHECK(readWholeFile(path).size() == 128 + 24);
   writeNpy(path, six, {2, 1, 3});
-  CHECK(bytesOf(path) == expectedFile("(2, 1, 3)", six));
+  CHECK(readWholeFile(path) == expectedFile("(2, 1, 3)", six));
   writeNpy(path, six, {6});
-  CHECK(bytesOf(path) == expectedFile("(6,)", six));
+  CHECK(readWholeFile(path) == expectedFile("(6,)", six));
   const std::vector<double> one = {1.0 / 3};
   writeNpy(path, one, {1});
-  CHECK(bytesOf(path) == expectedFile("(1,)", one));
+  CHECK(readWholeFile(path) == expectedFile("(1,)", one));
   writeNpy(path, std::vector<double>(), {0, 7, std::numeric_limits<Index>::max()});
-  CHECK(bytesOf(path) ==
+  CHECK(readWholeFile(path) ==
         expectedFile("(0, 7, " + std::to_string(std::numeric_limits<Index>::max()) + ")", std::vector<double>()));
   Matrix<double> matrix(2, 3);
   matrix << 1, 2, 3, 4, 5, 6;
   writeNpy(path, matrix);
-  CHECK(bytesOf(path) == expectedFile("(2, 3)", std::vector<double>{1, 2, 3, 4, 5, 6}));
+  CHECK(readWholeFile(path) == expectedFile("(2, 3)", std::vector<double>{1, 2, 3, 4, 5, 6}));
   // Every length of a header: the values always begin at a multiple of 64 bytes.
   for (std::size_t dimensions = 1; dimensions <= 32; ++dimensions) {
     writeNpy(path, one, std::vector<Index>(dimensions, 1));
-    CHECK((bytesOf(path).size() - sizeof(double)) % 64 == 0);
+    CHECK((readWholeFile(path).size() - sizeof(double)) % 64 == 0);
   }
 }
 
@@ -78,7 +73,7 @@ TEST_CASE("npy: without dimensions there is one number") {
   const std::filesystem::path path = directory.path() / "number.npy";
   const std::vector<float> one = {3};
   writeNpy(path, one, {});
-  CHECK(bytesOf(path) == expectedFile("()", one));
+  CHECK(readWholeFile(path) == expectedFile("()", one));
 }
 
 TEST_CASE("npy: what does not fit is refused, and the older file stays") {
@@ -86,7 +81,7 @@ TEST_CASE("npy: what does not fit is refused, and the older file stays") {
   const std::filesystem::path path = directory.path() / "numbers.npy";
   const std::vector<float> six(6);
   writeNpy(path, six, {6});
-  const std::string before = bytesOf(path);
+  const std::string before = readWholeFile(path);
   CHECK_THROWS_WITH_AS(writeNpy(path, six, {2, 4}), "writeNpy: expected as many values as the shape [2, 4] has, got 6",
                        ArgumentError);
   CHECK_THROWS_WITH_AS(writeNpy(path, six, {-2, -3}), "writeNpy: expected a shape of sizes of 0 or more, got [-2, -3]",
@@ -97,6 +92,6 @@ TEST_CASE("npy: what does not fit is refused, and the older file stays") {
   CHECK_THROWS_AS(writeNpy(path, std::vector<float>(), {Index{1} << 62, 4}), ArgumentError);
   CHECK_THROWS_WITH_AS(writeNpy(directory.path() / "none" / "numbers.npy", six, {6}),
                        Contains("numbers.npy: cannot be written: No such file or directory"), FileError);
-  CHECK(bytesOf(path) == before);
+  CHECK(readWholeFile(path) == before);
   CHECK(std::distance(std::filesystem::directory_iterator(directory.path()), {}) == 1);  // nothing half written
 }
