@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "driftless/detail/stored/elements.hpp"
 #include "driftless/reference.hpp"
 #include "support/random_models.hpp"
 

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "driftless/block.hpp"
 #include "driftless/cache_file.hpp"
 #include "driftless/cache_policy.hpp"
 #include "driftless/forward.hpp"
