@@ -46,13 +46,13 @@ void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, 
         use.scale_row(scores + r * stride + begin, columns, CacheAccess::keyScales(cache, head, begin));
   }
 
-  const auto rowOf = [&](Index r) { return Eigen::Map<RowVector<Scalar>>(scores + r * stride, keys + r); };
+  const auto copyOf = [&](Index r) { return std::vector<Scalar>(scores + r * stride, scores + r * stride + keys + r); };
   if (step.visits(Point::attn_scores))
     for (Index r = 0; r < rows; ++r) {
-      RowVector<Scalar> shown = rowOf(r);
+      std::vector<Scalar> shown = copyOf(r);
       if (visitKeys(step, Point::attn_scores, segment, head, first_position + r,
                     -std::numeric_limits<Scalar>::infinity(), shown))
-        rowOf(r) = shown;
+        std::copy(shown.begin(), shown.end(), scores + r * stride);
     }
 
   // 2. Softmax without its division. Where an observer writes a weight, the row's are as they are shown.
@@ -60,13 +60,18 @@ void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, 
   for (Index r = 0; r < rows; ++r) total[r] = use.softmax_numerators(scores + r * stride, keys + r);
   if (step.visits(Point::pattern))
     for (Index r = 0; r < rows; ++r) {
-      RowVector<Scalar> shown = rowOf(r) / total[r];
+      std::vector<Scalar> shown = copyOf(r);
+      for (Scalar& weight : shown) weight /= total[r];
       if (!visitKeys(step, Point::pattern, segment, head, first_position + r, Scalar(0), shown)) continue;
-      rowOf(r) = shown;
+      std::copy(shown.begin(), shown.end(), scores + r * stride);
       total[r] = 1;
     }
-  if (CacheAccess::hasPolicy(cache))
-    CacheAccess::choose(cache, head, rowOf(0).template cast<double>() / static_cast<double>(total[0]));
+  if (CacheAccess::hasPolicy(cache)) {
+    std::vector<double> attention;
+    for (const Scalar weight : copyOf(0))
+      attention.push_back(static_cast<double>(weight) / static_cast<double>(total[0]));
+    CacheAccess::choose(cache, head, attention);
+  }
 
   // 3. Values, weighted and summed in the order of positions: together as far as every row reaches, then the rest. The
   // scale of a value goes into its weight.

@@ -227,7 +227,7 @@ struct CacheAccess {
 
   /// Lets the policy choose what a head keeps of its positions, when the last of them has attended to all.
   template <class Scalar>
-  static void choose(LayerCache<Scalar>& cache, Index head, const RowVector<double>& attention) {
+  static void choose(LayerCache<Scalar>& cache, Index head, const std::vector<double>& attention) {
     KeptPositions& kept = cache.kept_[static_cast<std::size_t>(head)];
     const std::size_t count = kept.positions.size();
     const Index n = static_cast<Index>(count);
@@ -236,7 +236,7 @@ struct CacheAccess {
     CachedHead view{cache.layer_,
                     head,
                     kept.positions,
-                    {attention.data(), count},
+                    attention,
                     {kept.statistics, cache.statistics_},
                     [&] { return headRows(cache, head, kPage, keys, keyScales); },
                     [&] { return headRows(cache, head, 1, values, valueScales); }};
@@ -414,7 +414,8 @@ struct CacheAccess {
   static Matrix<Scalar> gather(const LayerCache<Scalar>& cache, Index stride,
                                const std::byte* (*elements)(const LayerCache<Scalar>&, Index, Index),
                                const float* (*scales)(const LayerCache<Scalar>&, Index, Index)) {
-    Matrix<Scalar> rows = Matrix<Scalar>::Zero(cache.length_, cache.n_head_ * cache.head_size_);
+    Matrix<Scalar> rows(cache.length_, cache.n_head_ * cache.head_size_);
+    rows.setZero();
     for (Index head = 0; head < cache.n_head_; ++head)
       forEachElement(cache, head, stride, elements, scales, [&](Index slot, Index d, Scalar number) {
         rows(positionAt(cache, head, slot), head * cache.head_size_ + d) = number;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "driftless/detail/messages.hpp"
 #include "driftless/detail/model/block.hpp"
@@ -149,7 +150,7 @@ class ForwardPass {
   /// The two vectors whose sum step.x is. Where an observer changes one of them, the sum is made anew.
   void visitEmbeddings() {
     PaddedRows<Scalar> tokens(step_.x.rows(), step_.x.cols()), positions(step_.x.rows(), step_.x.cols());
-    const RowVector<Scalar> zero = RowVector<Scalar>::Zero(step_.x.cols());
+    const std::vector<Scalar> zero(static_cast<std::size_t>(step_.x.cols()));
     for (const Segment<Scalar>& segment : step_.segments)
       for (Index row = 0; row < segment.rows; ++row) {
         weights_.wte.columns.addColumn(segment.ids[row], zero.data(), tokens.row(segment.first_row + row));

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <vector>
 
 #include "driftless/detail/kernels/padded_rows.hpp"
 #include "driftless/detail/model/cache.hpp"
@@ -50,27 +53,30 @@ bool hasSameBits(Scalar a, Scalar b) {
 template <class Scalar, class Changed>
 void visitCopy(const Step<Scalar>& step, Point point, Index head, PaddedRows<Scalar>& rows, Changed changed) {
   if (!step.visits(point)) return;
-  const Matrix<Scalar> before = rows.matrix();
+  PaddedRows<Scalar> before(rows.rows(), rows.cols());
+  std::copy_n(rows.row(0), rows.rows() * rows.stride(), before.row(0));
   for (const Segment<Scalar>& segment : step.segments) visit(step, point, segment, head, rows, 0, rows.cols());
   for (Index row = 0; row < before.rows(); ++row)
     for (Index column = 0; column < before.cols(); ++column)
-      if (!hasSameBits(before(row, column), rows.row(row)[column])) changed(row, column, before(row, column));
+      if (!hasSameBits(before.row(row)[column], rows.row(row)[column])) changed(row, column, before.row(row)[column]);
 }
 
 /// One head's row over the keys that it keeps, `numbers` [keys], shown as one over all positions, with `absent` where
 /// it keeps none. Whether something was written, which is in `numbers` then.
 template <class Scalar>
 bool visitKeys(const Step<Scalar>& step, Point point, const Segment<Scalar>& segment, Index head, Index position,
-               Scalar absent, RowVector<Scalar>& numbers) {
-  Matrix<Scalar> shown = Matrix<Scalar>::Constant(1, position + 1, absent);
-  const auto place = [&](Index key) { return CacheAccess::positionAt(*segment.cache, head, key); };
-  for (Index key = 0; key < numbers.size(); ++key) shown(0, place(key)) = numbers[key];
+               Scalar absent, std::vector<Scalar>& numbers) {
+  std::vector<Scalar> shown(static_cast<std::size_t>(position) + 1, absent);
+  const auto place = [&](std::size_t key) -> Scalar& {
+    return shown[static_cast<std::size_t>(CacheAccess::positionAt(*segment.cache, head, static_cast<Index>(key)))];
+  };
+  for (std::size_t key = 0; key < numbers.size(); ++key) place(key) = numbers[key];
   visit(step, point, segment.sequence, position, head,
-        {shown.data(), 1, shown.cols(), Eigen::OuterStride<>(shown.cols())});
+        {shown.data(), 1, position + 1, Eigen::OuterStride<>(position + 1)});
   bool is_written = false;
-  for (Index key = 0; key < numbers.size(); ++key) {
-    is_written = is_written || !hasSameBits(numbers[key], shown(0, place(key)));
-    numbers[key] = shown(0, place(key));
+  for (std::size_t key = 0; key < numbers.size(); ++key) {
+    is_written = is_written || !hasSameBits(numbers[key], place(key));
+    numbers[key] = place(key);
   }
   return is_written;
 }
