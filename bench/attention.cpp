@@ -49,7 +49,7 @@ void attend(benchmark::State& state, StoredType stored) {
   step.observer = &observer;
   const auto append = [&](Index count) {
     step.segments = {{&cache, 0, count, 0, cache.length(), nullptr}};
-    detail::CacheAccess::makeRoom(cache, count);
+    detail::CacheAccess::makeRoom(std::span(&cache, 1), count);
     detail::PaddedRows<float> out(count, kWidth);
     detail::attnStep(step, detail::PaddedRows<float>(Matrix<float>::Constant(count, kWidth, 0.5f)), attention,
                      detail::destinationOf(out));
