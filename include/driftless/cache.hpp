@@ -20,8 +20,6 @@ namespace driftless { inline namespace DRIFTLESS_ABI {
 
 namespace detail {
 struct CacheAccess;
-template <class Scalar>
-class Growth;
 
 /// Which positions a head keeps, in order.
 struct KeptPositions {
@@ -91,7 +89,6 @@ class LayerCache {
 
  private:
   friend struct detail::CacheAccess;
-  friend class detail::Growth<Scalar>;
   friend class ModelCache<Scalar>;
 
   /// Before there are positions. `layer` is which of the model's it is.

@@ -68,8 +68,8 @@ void attendTile(Step<Scalar>& step, const Segment<Scalar>& segment, Index head, 
     }
   if (CacheAccess::hasPolicy(cache)) {
     std::vector<double> attention;
-    for (const Scalar weight : copyOf(0))
-      attention.push_back(static_cast<double>(weight) / static_cast<double>(total[0]));
+    for (Index key = 0; key < keys; ++key)
+      attention.push_back(static_cast<double>(scores[key]) / static_cast<double>(total[0]));
     CacheAccess::choose(cache, head, attention);
   }
 

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
-#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <vector>
@@ -54,7 +53,7 @@ template <class Scalar, class Changed>
 void visitCopy(const Step<Scalar>& step, Point point, Index head, PaddedRows<Scalar>& rows, Changed changed) {
   if (!step.visits(point)) return;
   PaddedRows<Scalar> before(rows.rows(), rows.cols());
-  std::copy_n(rows.row(0), rows.rows() * rows.stride(), before.row(0));
+  before.matrix() = rows.matrix();
   for (const Segment<Scalar>& segment : step.segments) visit(step, point, segment, head, rows, 0, rows.cols());
   for (Index row = 0; row < before.rows(); ++row)
     for (Index column = 0; column < before.cols(); ++column)
